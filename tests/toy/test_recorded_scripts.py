@@ -303,3 +303,22 @@ def test_a_penalty_on_weights_is_one_source(tmp_path: Path, told: bool) -> None:
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert (source.phase, source.candidate.path) == (Phase.LOSS if told else Phase.BACKWARD, "")
     assert source.cause.parameters == {"of": "weights", "times": 0.02, "side": "candidate"}
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_weights_that_one_script_changes_between_steps_are_the_cause(tmp_path: Path, side: int) -> None:
+    """It goes on from a checkpoint in a narrower type, say: the first call with them had no reason."""
+    np.random.seed(0)
+    models = Tower(), Tower()
+    same(*models)
+    for number, model in enumerate(models):
+        with padiff.record(model, tmp_path / "ab"[number]) as recorder:
+            for step, x in enumerate(batches()[:2]):
+                if step and number == side:
+                    next(iter(model.parameters())).data *= np.float32(1.01)
+                y = model(rows.Tensor(x))[0]
+                (y * y).mean().backward()
+                recorder.step()
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.step, source.cause.name) == (Phase.FORWARD, 1, "changed_between_steps")
+    assert source.cause.parameters["side"] == ("reference", "candidate")[side]

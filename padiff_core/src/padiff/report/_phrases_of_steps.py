@@ -69,6 +69,9 @@ CAUSES_OF_STEPS: dict[str, Phrase] = {
     "not_stepped": _not_stepped,
     "stepped_before": "the {side}'s optimizer steps before this call, the {other}'s does not",
     "step_scaled": _scaled,
+    "changed_between_steps": lambda data: (
+        f"the {data['side']}'s script alone changes {few(data['names'])} between this step and the one before"
+    ),
     "penalty": (
         "{times:.4g} times the {of} of parameters is added to their gradients in the {side} alone: "
         "a penalty in its loss"

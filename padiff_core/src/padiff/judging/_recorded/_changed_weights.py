@@ -5,31 +5,57 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import attrs
+import numpy as np
 
+from padiff.forcing import RecordedSide
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._update import is_scripts
-from padiff.numerics import EXACT
+from padiff.judging._sizes import held
+from padiff.numerics import EXACT, sample
 from padiff.parameters import Correspondence, Link
-from padiff.report import Evidence, Finding, Phase
+from padiff.report import SIDES, Cause, Evidence, Finding, Phase
+from padiff.trace import Summary
 
 
 def beside_changed_weights(found: Sequence[Finding], meter: Meter, known: Correspondence) -> list[Finding]:
     """Return findings of which those on outputs say so where the call's own weights were equal before the step alone.
 
-    No optimizer steps these: a momentum encoder, which is moved before it is called, or is not.
+    No optimizer steps these: a momentum encoder, which is moved before it is called, or is not. Those that one side's
+    script alone changed between the steps are the cause: a checkpoint that it went on from, say.
     """
     told = []
     for one in found:
-        names = list(_changed(one, meter, known)) if one.source and one.phase is Phase.FORWARD else []
-        if names and one.cause is None:
+        lone = one.source and one.phase is Phase.FORWARD and one.cause is None
+        links = [link for match, link in known.links if match.candidate.module.path == one.candidate.path]
+        between = [_between(side, links, number) for number, side in enumerate(meter.sides)] if lone else [[], []]
+        names = list(_changed(links, meter)) if lone else []
+        if bool(between[0]) != bool(between[1]):
+            data = {"side": SIDES[bool(between[1])], "names": between[0] or between[1]}
+            one = attrs.evolve(one, cause=Cause("changed_between_steps", data, verified=True))
+        elif names:
             one = attrs.evolve(one, evidence=(*one.evidence, Evidence.of("weights_changed", names=names)))
         told.append(one)
     return told
 
 
-def _changed(one: Finding, meter: Meter, known: Correspondence) -> Iterator[str]:
-    links = (link for match, link in known.links if match.candidate.module.path == one.candidate.path)
+def _between(side: RecordedSide, links: Sequence[Link], number: int) -> list[str]:
+    """Return the parameters of links that a side holds otherwise as a step begins than the step before left them."""
+    names = []
+    for link in links:
+        own = (link.reference, link.candidate)[number]
+        glimpse = side.trace.summaries.get(side.trace.weights.get(own.parameter.path, 0))
+        trace, key = side.before.get(own.parameter.path, (None, 0))
+        if glimpse is None or glimpse.sample is None or trace is None or trace is side.trace:
+            continue
+        left = held(trace, key)
+        kept = left.sample if isinstance(left, Summary) else None if left is None else sample(left)
+        if kept is not None and kept.shape == glimpse.sample.shape and not np.array_equal(kept, glimpse.sample):
+            names.append(own.part.parameter)
+    return names
+
+
+def _changed(links: Sequence[Link], meter: Meter) -> Iterator[str]:
     for link in (one for one in links if not one.buffer and is_scripts(one, meter)):
         if _differs(link, meter, "updated") and not _differs(link, meter, "before"):
             yield link.candidate.part.parameter
