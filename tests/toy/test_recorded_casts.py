@@ -128,3 +128,26 @@ def test_a_cast_that_rounds_nothing_excuses_no_fault_behind_it(tmp_path: Path) -
     assert compared(tmp_path / "right", **exact).aligned
     report = compared(tmp_path, **exact, fault="ever more")
     assert not report.aligned, str(report)
+
+
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+def test_a_step_that_casts_do_not_explain_is_found_in_whatever_step(tmp_path: Path, momentum: float) -> None:
+    """Behind the first step none was judged, since all gradients are apart by rounding: one without momentum passed."""
+    np.random.seed(0)
+    models = Net(low=False), Net(low=True)
+    for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
+        theirs.data[...] = ours.data
+    for model, name, own in zip(models, "ab", (0.9, momentum), strict=True):
+        optimizer, rng = rows.SGD(model.parameters(), 0.01, own), np.random.default_rng(1)
+        with padiff.record(model, tmp_path / name) as recorder:
+            for _ in range(3):
+                y = model(rows.Tensor(rng.standard_normal((8, SIZE), dtype=np.float32)))
+                (y * y).mean().backward()
+                optimizer.step()
+                optimizer.clear()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (momentum == 0.9), str(report)
+    assert [(one.step, list(one.cause.parameters)) for one in report.sources] == (
+        [] if report.aligned else [(1, ["momentum"])]
+    )

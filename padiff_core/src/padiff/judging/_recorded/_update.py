@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from padiff.judging._causes import not_verified
-from padiff.judging._optimizer_step import contrast, factor_between, of_one_cause, of_one_setting, only_rules
+from padiff.judging._optimizer_step import contrast, of_one_cause, of_one_setting, only_rules
 from padiff.judging._parameters import finding_of_link, is_ignored
 from padiff.judging._parts import Ignored
 from padiff.judging._recorded._given_gradients import (
@@ -22,61 +22,15 @@ from padiff.judging._recorded._given_gradients import (
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._script_notes import unlike_settings
 from padiff.judging._recorded._step_sums import step_sums
+from padiff.judging._recorded._two_steps import Step, exact
 from padiff.judging._sizes import Size, projected
-from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, SAME, UNSETTLED, VANISHES, Array, epsilon_of
+from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, SAME, UNSETTLED, Array, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase
 from padiff.trace import Trace
 
 Handed = tuple[dict[str, GivenGradient], dict[str, GivenGradient]]
 """What both sides' optimizers were given, by the paths of parameters."""
-
-
-@attrs.frozen(eq=False)
-class _Step:
-    """What the step of both sides did to one parameter, in one layout."""
-
-    before: tuple[Array, Array]
-    after: tuple[Array, Array]
-    gradients: tuple[Array, Array] | None
-    scale: float
-    """The largest root mean square of a gradient of its module's parameters."""
-    eps: float
-
-    @property
-    def ours(self) -> Array:
-        """Return the reference's step."""
-        return _exact(self.after[0]) - _exact(self.before[0])
-
-    @property
-    def theirs(self) -> Array:
-        """Return the candidate's step."""
-        return _exact(self.after[1]) - _exact(self.before[1])
-
-    @property
-    def moved(self) -> float:
-        """Return how far the reference's step went, relative to the values."""
-        return _norm(self.ours) / (_norm(_exact(self.before[0])) or 1.0)
-
-    @property
-    def difference(self) -> float:
-        """Return how far apart both steps are, relative to the values."""
-        return _norm(self.theirs - self.ours) / (_norm(_exact(self.before[0])) or 1.0)
-
-    @property
-    def cause(self) -> Cause | None:
-        """Return that one side did not step, or that one step is a multiple of the other, where it is so."""
-        lengths = [_norm(step) for step in (self.ours, self.theirs)]
-        start = _exact(self.before[0])
-        if VANISHES * min(lengths) < max(lengths) and min(lengths) <= self.eps * _norm(start):  # an average of equals
-            return Cause("not_stepped", {"side": SIDES[lengths[1] < lengths[0]]}, verified=True)
-        if not all(lengths):
-            return None
-        times = factor_between((start + self.ours, start + self.theirs), self.before[0])
-        if times is None:
-            return None
-        few = float(f"{times:.4g}")
-        return Cause("step_scaled", {"times": float(f"{times:.7g}") if few == 1 else few}, verified=True)
 
 
 def unsure_of(meter: Meter, known: Correspondence) -> Iterator[str]:
@@ -108,7 +62,7 @@ def of_recorded_update(
     ``before`` is the step before this one.
     """
     meter.ahead(meter.parameter_pairs(known, "updated"))
-    found = []
+    found, near = [], []
     links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
     for match, link in links:
         size = meter.of_link(link, "updated")
@@ -123,6 +77,13 @@ def of_recorded_update(
             done = attrs.evolve(done, scale=math.inf)
         if not size.close if size.close is not None else _exceeds(meter, match, link, size, done):
             found.append((link, _finding(match, link, size, done, step)))
+        elif size.close is None and done is not None:
+            sent = meter.of_link(link, "arrived")
+            near.append((match, link, size, done, done.is_another(size.eps if sent is None else sent.error)))
+    if not found and 2 * sum(other for *_, other in near) > len(links):  # by chance a few are
+        found = [
+            (link, _finding(match, link, size, done, step)) for match, link, size, done, another in near if another
+        ]
     models = meter.sides[0].about, meter.sides[1].about
     found = _with_causes(found, meter, agreed=agreed) or list(_given_otherwise(meter, links, ignored, step))
     told = with_what_was_given([finding for _, finding in found], meter.traces, before)
@@ -165,7 +126,7 @@ def _paths(link: Link) -> tuple[str, str]:
     return link.reference.parameter.path, link.candidate.parameter.path
 
 
-def _finding(match: UnitMatch, link: Link, size: Size, done: _Step | None, step: int) -> Finding:
+def _finding(match: UnitMatch, link: Link, size: Size, done: Step | None, step: int) -> Finding:
     figures = {
         "step_rel_l2": 0.0 if done is None else done.moved,
         "rel_l2": size.error if done is None else done.difference,
@@ -258,7 +219,7 @@ def _shares(handed: Handed) -> dict[str, Any]:
     return dict(zip(SIDES, map(shares_of, handed), strict=True))
 
 
-def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> _Step | None:
+def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> Step | None:
     """Return what both sides did to a parameter; None where its values were not kept."""
     after, sent = meter.held(link, "updated"), meter.sent(link)
     started, ended = (_projected(both) for both in (meter.held(link, "before"), after))
@@ -269,11 +230,11 @@ def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> _Step | Non
     others = [one for one in match.links if not one.buffer and one.differentiated]
     if not known and all(_is_rounding(trace, others, link, side) for side, trace in enumerate(meter.traces)):
         nothing = np.zeros_like(started[0]), np.zeros_like(started[0])
-        return _Step(started, ended, nothing, 1.0, eps)
+        return Step(started, ended, nothing, 1.0, eps)
     scale = max(meter.scale(one, "arrived") for one in others)
     if known and sent[0] is sent[1]:  # one side's alone: what the other's are is open by rounding
         sent = sent[0], sent[1] + eps * scale
-    return _Step(started, ended, sent if known else None, scale, eps)
+    return Step(started, ended, sent if known else None, scale, eps)
 
 
 def _is_rounding(trace: Trace, links: Sequence[Link], link: Link, side: int) -> bool:
@@ -295,15 +256,7 @@ def _projected(values: tuple[Any, Any]) -> tuple[Array, Array] | None:
     return None if ours is None or theirs is None or ours.shape != theirs.shape else (ours, theirs)
 
 
-def _exact(values: Array) -> Array:
-    return values.astype(np.float64)
-
-
-def _norm(values: Array) -> float:
-    return float(np.linalg.norm(values))
-
-
-def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: _Step | None) -> bool:
+def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: Step | None) -> bool:
     """Return whether two steps from equal gradients, but for rounding, can lead so far apart.
 
     Of elements that lie as dense around zero as elsewhere, those that are rounding alone move the step by the square
@@ -346,5 +299,5 @@ def _longest(meter: Meter, match: UnitMatch) -> float:
     for link in (one for one in match.links if not one.buffer and one.differentiated):
         started, ended = (_projected(meter.held(link, when)) for when in ("before", "updated"))
         if started is not None and ended is not None:
-            found.append(float(np.max(np.abs(_exact(ended[0]) - _exact(started[0])), initial=0.0)))
+            found.append(float(np.max(np.abs(exact(ended[0]) - exact(started[0])), initial=0.0)))
     return max(found)

@@ -1,0 +1,77 @@
+"""Hold what the step of both sides made of one parameter."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import numpy as np
+
+from padiff.judging._optimizer_step import factor_between
+from padiff.numerics import EXACT, FLOORS, VANISHES, Array
+from padiff.report import SIDES, Cause
+
+
+@attrs.frozen(eq=False)
+class Step:
+    """What the step of both sides did to one parameter, in one layout."""
+
+    before: tuple[Array, Array]
+    after: tuple[Array, Array]
+    gradients: tuple[Array, Array] | None
+    scale: float
+    """The largest root mean square of a gradient of its module's parameters."""
+    eps: float
+
+    @property
+    def ours(self) -> Array:
+        """Return the reference's step."""
+        return exact(self.after[0]) - exact(self.before[0])
+
+    @property
+    def theirs(self) -> Array:
+        """Return the candidate's step."""
+        return exact(self.after[1]) - exact(self.before[1])
+
+    @property
+    def moved(self) -> float:
+        """Return how far the reference's step went, relative to the values."""
+        return norm(self.ours) / (norm(exact(self.before[0])) or 1.0)
+
+    @property
+    def difference(self) -> float:
+        """Return how far apart both steps are, relative to the values."""
+        return norm(self.theirs - self.ours) / (norm(exact(self.before[0])) or 1.0)
+
+    def is_another(self, noise: float) -> bool:
+        """Return whether it is further from the reference's than gradients with a ``noise`` move one as a rule.
+
+        An optimizer that divides a gradient by its size turns the steps of elements that are smaller than the noise.
+        """
+        apart, length = norm(self.theirs - self.ours), norm(self.ours)
+        return apart > max(FLOORS * math.sqrt(noise) * length, EXACT(self.eps) * norm(exact(self.before[0])))
+
+    @property
+    def cause(self) -> Cause | None:
+        """Return that one side did not step, or that one step is a multiple of the other, where it is so."""
+        lengths = [norm(step) for step in (self.ours, self.theirs)]
+        start = exact(self.before[0])
+        if VANISHES * min(lengths) < max(lengths) and min(lengths) <= self.eps * norm(start):  # an average of equals
+            return Cause("not_stepped", {"side": SIDES[lengths[1] < lengths[0]]}, verified=True)
+        if not all(lengths):
+            return None
+        times = factor_between((start + self.ours, start + self.theirs), self.before[0])
+        if times is None:
+            return None
+        few = float(f"{times:.4g}")
+        return Cause("step_scaled", {"times": float(f"{times:.7g}") if few == 1 else few}, verified=True)
+
+
+def exact(values: Array) -> Array:
+    """Return values in float64."""
+    return values.astype(np.float64)
+
+
+def norm(values: Array) -> float:
+    """Return the L2 norm of values."""
+    return float(np.linalg.norm(values))
