@@ -190,7 +190,10 @@ def test_one_matrix_of_the_same_shape_is_not_taken_for_what_is_joined() -> None:
 
 
 def test_what_is_left_over_of_one_shape_is_matched_where_both_sides_use_as_many() -> None:
-    """The decay of a loop had no counterpart where the other side sums all steps: nothing stands around both alike."""
+    """The decay of a loop had no counterpart where the other side sums all steps: nothing stands around both alike.
+
+    A parameter that one side's code forgets was told as missing on both sides, beside the place where it should be.
+    """
 
     def unit(module: str, name: str, *shape: int) -> HeldUnit:
         path = f"{module}.{name}"
@@ -203,7 +206,7 @@ def test_what_is_left_over_of_one_shape_is_matched_where_both_sides_use_as_many(
     flows = Flow({path: frozenset() for path in orders[0]}), Flow({path: frozenset() for path in orders[1]})
     found = with_last(Correspondence(ours, theirs, []), flows)
     named = [(link.reference.parameter.path, link.candidate.parameter.path) for _, link in found.links]
-    assert named == [("0.att.decay", "low.w"), ("1.att.decay", "up.w")]
+    assert named == [("0.att.decay", "low.w"), ("1.att.decay", "up.w"), ("0.unused", "low.u")]
 
 
 class Scored(rows.Module):

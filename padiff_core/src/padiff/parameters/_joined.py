@@ -44,21 +44,27 @@ def with_joined(known: Correspondence, flows: tuple[Flow, Flow], *, within: bool
 def with_last(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
     """Return the correspondence with what is left over of one shape matched in execution order, where both use as many.
 
-    What a loop takes step by step on one side, and a product of all steps on the other, has no place in common.
+    What a loop takes step by step on one side, and a product of all steps on the other, has no place in common. So is
+    the only one of a shape matched, whether it is used or not.
     """
     left = left_over_of(known)
     if not all(left):
         return known
-    sides = zip((known.reference, known.candidate), flows, left, strict=True)
-    ours, theirs = (_by_shape(unit for unit in _alone(*one) if _is_met(unit, one[1])) for one in sides)
-    pairs = [both for shape in ours for both in zip(ours[shape], theirs.get(shape, ()), strict=False)]
-    pairs = [both for both in pairs if len(ours[_shape(both[0])]) == len(theirs[_shape(both[0])])]
+    sides = [[*_alone(*one)] for one in zip((known.reference, known.candidate), flows, left, strict=True)]
+    met = [_by_shape(unit for unit in units if _is_met(unit, flow)) for units, flow in zip(sides, flows, strict=True)]
+    every = list(map(_by_shape, sides))
+    pairs: list[tuple[HeldUnit, HeldUnit]] = []
+    for shape in every[0]:
+        used, some = ([found.get(shape, []) for found in both] for both in (met, every))
+        # The last of its shape may be read by nobody: that is a fault of the code, at the place where it should be.
+        alike = used if len(used[0]) == len(used[1]) > 0 else some if len(some[0]) == len(some[1]) == 1 else ([], [])
+        pairs += zip(*alike, strict=True)
     together: dict[tuple[str, str], list[tuple[HeldUnit, HeldUnit]]] = {}
     for a, b in pairs:
         together.setdefault((a.module.path, b.module.path), []).append((a, b))
     found = []
-    for some in together.values():
-        mine, yours = (_as_one([both[side] for both in some]) for side in (0, 1))
+    for few in together.values():
+        mine, yours = (_as_one([both[side] for both in few]) for side in (0, 1))
         found.append(UnitMatch(mine, yours, link_roles(mine, yours)[1]))
     return attrs.evolve(known, matches=[*known.matches, *found])
 
