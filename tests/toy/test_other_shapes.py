@@ -232,3 +232,67 @@ def test_one_of_two_outputs_of_another_shape_is_named_where_it_is_made() -> None
     report = padiff.diff(cropping(rows.Module, rows.Linear, 3), cropping(columns.Layer, columns.Dense, 2), TOKENS)
     (source,) = report.sources
     assert source.candidate.path == "crop", str(report)
+
+
+class GateRows(rows.Module):
+    """Scale channels by what their means say, as squeeze-and-excitation does."""
+
+    def __init__(self) -> None:
+        self.layer = rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x * F.sigmoid(self.layer(x.mean((2, 3)))).reshape(len(x.data), 4, 1, 1)
+
+
+class GateColumns(columns.Layer):
+    def __init__(self) -> None:
+        self.layer = columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x * F.sigmoid(self.layer(x.mean((1, 2)))).reshape(len(x.data), 1, 1, 4)
+
+
+class BlockRows(rows.Module):
+    def __init__(self) -> None:
+        self.one, self.two, self.gate = rows.Conv2d(4, 4, 1), rows.Conv2d(4, 4, 1), GateRows()
+
+    def forward(self, x: Any) -> Any:
+        return self.gate(self.two(F.silu(self.one(x))))
+
+
+class BlockColumns(columns.Layer):
+    def __init__(self, stride: int, scale: float) -> None:
+        self.one, self.two, self.gate = columns.Conv(4, 4, 1), columns.Conv(4, 4, 1, stride), GateColumns()
+        self.scale = scale
+
+    def forward(self, x: Any) -> Any:
+        return self.gate(self.two(F.silu(self.one(x)))) * self.scale
+
+
+class HeadRows(rows.Module):
+    def __init__(self) -> None:
+        self.layer = rows.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x.mean((2, 3)))
+
+
+class HeadColumns(columns.Layer):
+    def __init__(self) -> None:
+        self.layer = columns.Dense(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x.mean((1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("faults", "places"), [((1, 1.0), []), ((2, 1.0), ["1.two"]), ((2, 1.1), ["0", "1.two"])], ids=str
+)
+def test_what_is_given_another_shape_behind_a_stride_is_no_source(faults: tuple[int, float], places: list[str]) -> None:
+    """Of ReXNet each gate behind the block that strides was a source, and each norm."""
+    x = np.random.default_rng(0).standard_normal((2, 4, 6, 6)).astype(np.float32)
+    stride, scale = faults
+    ours = rows.Sequential(BlockRows(), BlockRows(), BlockRows(), HeadRows())
+    theirs = columns.Stack(BlockColumns(1, scale), BlockColumns(stride, 1.0), BlockColumns(1, 1.0), HeadColumns())
+    report = padiff.diff(ours, theirs, x, candidate_inputs=x.transpose(0, 2, 3, 1))
+    assert [source.candidate.path for source in report.sources] == places, str(report)

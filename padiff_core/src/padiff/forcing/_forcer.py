@@ -135,7 +135,8 @@ class Forcer(Watcher):
                 if call in self._tainted or not pair.misfed:
                     # Else the code around chose the shapes: what it makes of them in the end is its own.
                     self._tainted.add(parent)
-        if call in self._tainted or (pair.misfits and not pair.misfed):
+        # What is given another shape behind a fault hands it on.
+        if call in self._tainted or (pair.misfits and (not pair.misfed or parent in self._tainted)):
             self._spoiled |= {leaf.token for leaf in call.outputs} - {call.outputs[j].token for _, j in pair.outputs}
         self._last[parent] = call.path if owner is None else owner.name_of(call)
         self._last_call[parent] = call
