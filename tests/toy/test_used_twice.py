@@ -249,3 +249,55 @@ def test_one_call_more_is_one_fault_whatever_the_convention_of_variances(*, both
     """The variance was a source as well: replayed by itself it differs by the convention, which was not known there."""
     report = padiff.diff(Residual(), NormedTwice(both=both), TOKENS)
     assert [source.what.kind for source in report.sources] == ["output"][:both], str(report)
+
+
+class Repeated(rows.Module):
+    """One block that is called twice, with a packed projection in it."""
+
+    def __init__(self) -> None:
+        self.first, self.block, self.last = rows.Linear(4, 4), Gated(), rows.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.block(self.block(self.first(x))))
+
+
+class Gated(rows.Module):
+    def __init__(self) -> None:
+        self.norm, self.both, self.down = rows.LayerNorm(4), rows.Linear(4, 12), rows.Linear(6, 4)
+
+    def forward(self, x: Any) -> Any:
+        both = self.both(self.norm(x))
+        return x + self.down(F.sigmoid(both[:, :6]) * both[:, 6:])
+
+
+class GatedByTwo(columns.Layer):
+    def __init__(self, fault: str = "") -> None:
+        self.out, self.up, self.gate = columns.Dense(6, 4), columns.Dense(4, 6), columns.Dense(4, 6)
+        self.ln, self.fault = columns.LayerNormalization(4), fault
+
+    def forward(self, x: Any) -> Any:
+        y = self.ln(x)
+        return x + self.out((F.tanh if self.fault else F.sigmoid)(self.gate(y)) * self.up(y))
+
+
+class Copied(columns.Layer):
+    """The same with two blocks, which are one, or copies."""
+
+    def __init__(self, copies: bool, fault: str = "") -> None:
+        self.head, self.stem, self.one = columns.Dense(4, 2), columns.Dense(4, 4), GatedByTwo()
+        self.other = GatedByTwo(fault) if copies else self.one
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.other(self.one(self.stem(x))))
+
+
+@pytest.mark.parametrize(("copies", "fault"), [(False, ""), (True, ""), (True, "tanh")])
+def test_copies_of_a_block_that_is_called_twice_are_one_source(copies: bool, fault: str) -> None:
+    """All that the second one holds was told as missing, and each gradient of the first one as changed on its way."""
+    report = padiff.diff(Repeated(), Copied(copies, fault), (TOKENS,))
+    causes = [one.cause.name for one in report.sources if one.cause is not None]
+    assert causes == ["tied"] * (8 * copies), str(report)
+    assert [one.candidate.path for one in report.sources if one.cause is None] == ["other"] * bool(fault), str(report)
+    assert repr(report) == "<Report: not aligned: 1 source in 8 places>" or not copies or fault
+    forward = padiff.diff(Repeated(), Copied(copies, fault), (TOKENS,), phase="forward")
+    assert forward.aligned == (not fault), str(forward)

@@ -167,12 +167,15 @@ class Anchors:
 
 def _called_together(modules: Sequence[ModulePair]) -> Iterator[tuple[set[str], set[str]]]:
     """Yield the modules of both sides that belong together: one each, or one and those that it is called for."""
-    shared = [pair for pair in modules if pair.shared]
+    more: dict[tuple[str, str], list[ModulePair]] = {}
     for pair in modules:
-        if not pair.shared:
-            ours = {one.reference for one in shared if one.candidate == pair.candidate}
-            theirs = {one.candidate for one in shared if one.reference == pair.reference}
-            yield {pair.reference, *ours}, {pair.candidate, *theirs}
+        if pair.beside:
+            for base in ((pair.beside, pair.candidate), (pair.reference, pair.beside)):
+                more.setdefault(base, []).append(pair)
+    for pair in modules:
+        if not pair.beside:
+            together = [pair, *more.get((pair.reference, pair.candidate), ())]
+            yield {one.reference for one in together}, {one.candidate for one in together}
 
 
 def _calls_of(paths: Collection[str], calls: Mapping[str, list[Call]]) -> list[Call]:

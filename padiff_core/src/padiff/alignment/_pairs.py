@@ -28,8 +28,8 @@ class ModulePair:
     candidate: str
     whole: bool = False
     """Whether a special transfer takes all that is below them as one: nothing inside has a counterpart."""
-    shared: bool = False
-    """Whether one of the two belongs to another pair already, and is called for this one, too."""
+    beside: str = ""
+    """Of several modules that the other side calls one for: the first of them, which that is paired with as well."""
 
 
 @attrs.define(eq=False)

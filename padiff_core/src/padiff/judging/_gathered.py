@@ -10,7 +10,7 @@ import attrs
 
 from padiff.alignment import Pair
 from padiff.judging._findings import finding_of, given_to
-from padiff.judging._parameters import tied_on_one_side
+from padiff.judging._parameters import is_equal_tie, tied_on_one_side
 from padiff.judging._parts import Ignored
 from padiff.judging._suspicion import Suspicion
 from padiff.parameters import Correspondence
@@ -54,7 +54,8 @@ class Gathered:
     ) -> list[Finding]:
         """Return suspicions as findings: a source is what differs, is not ignored, and follows from no parameter."""
         modules, tied = tied_on_one_side(known)
-        changed = {one.candidate.path for one in parameters if one.phase is Phase.PARAMETER} | modules
+        apart = (one for one in parameters if one.phase is Phase.PARAMETER and not is_equal_tie(one))
+        changed = {one.candidate.path for one in apart}
         whole = {match.candidate.module.path for match in known.matches if match.candidate.special is not None}
         pairs = {(one.reference.module.path, one.candidate.module.path) for one in known.matches if one.links}
         instead = {one: layers for one in suspicions if not self.is_ignored(one.pair) and (layers := _due(one, pairs))}
@@ -65,7 +66,8 @@ class Gathered:
         for one in suspicions:
             ignored = self.is_ignored(one.pair)
             source = one.arises and one.verdict is Verdict.DIFFERS and not ignored
-            source = source and not _is_explained(one.pair.candidate, changed, whole)
+            explained = changed if one.phase is Phase.FORWARD else changed | modules
+            source = source and not _is_explained(one.pair.candidate, explained, whole)
             source = source and (one.held is None or one.held.parameter.path not in tied)
             if source and (taken := [path for path in lacking.get(one.pair.key, ()) if _takes(one, path)]):
                 source = False

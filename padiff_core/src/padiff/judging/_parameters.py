@@ -11,6 +11,7 @@ from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
 from padiff.judging._parts import Ignored, holders_of, part_finding, parts_of, place_held
 from padiff.judging._sizes import size_of
+from padiff.kinds import Part
 from padiff.numerics import SAME, Array, difference, is_suspect
 from padiff.parameters import Correspondence, Held, HeldUnit, Link, PartAlone, UnitMatch, canonical
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
@@ -265,13 +266,18 @@ def tied_on_one_side(correspondence: Correspondence) -> tuple[set[str], set[str]
     return {match.candidate.module.path for match, _ in found}, {link.candidate.parameter.path for _, link in found}
 
 
+def is_equal_tie(finding: Finding) -> bool:
+    """Return whether a finding tells of what is tied on one side alone, and equal: only gradients show it."""
+    return finding.cause is not None and finding.cause.name == "tied" and finding.figures is None
+
+
 def tied(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> Iterator[list[tuple[UnitMatch, Link]]]:
     """Yield the links to one parameter, of the reference or of the candidate, that lead to several of the other."""
-    groups: dict[str, list[tuple[UnitMatch, Link]]] = {}
+    groups: dict[tuple[str, Part | None], list[tuple[UnitMatch, Link]]] = {}
     for match, link in links:
         held = link.reference if ours else link.candidate
-        if link.single and not held.part.partial:
-            groups.setdefault(held.parameter.path, []).append((match, link))
+        if link.single:
+            groups.setdefault((held.parameter.path, held.part if held.part.partial else None), []).append((match, link))
     for group in groups.values():
         if len({(link.candidate if ours else link.reference).parameter.path for _, link in group}) > 1:
             yield group

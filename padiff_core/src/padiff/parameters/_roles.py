@@ -28,14 +28,14 @@ class UnitMatch:
     reference: HeldUnit
     candidate: HeldUnit
     links: Sequence[Link]
-    shared: bool = False
-    """Whether one of the two is matched elsewhere already: its side calls it several times, the other has several."""
+    beside: str = ""
+    """Of several modules that the other side calls one for: the first of them, which that is matched with as well."""
 
     @property
     def modules(self) -> ModulePair:
         """Return the modules that hold the two."""
         paths = self.reference.module.path, self.candidate.module.path
-        return ModulePair(*paths, whole=self.reference.special is not None, shared=self.shared)
+        return ModulePair(*paths, whole=self.reference.special is not None, beside=self.beside)
 
     @property
     def unnamed(self) -> list[list[Link]]:

@@ -10,8 +10,9 @@ import numpy as np
 
 from padiff.alignment import align_sequences
 from padiff.parameters._correspondence import Correspondence
+from padiff.parameters._links import Link
 from padiff.parameters._roles import FULL, UnitMatch, link_roles
-from padiff.parameters._units import HeldUnit
+from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Call, Trace
 
 _KNOWN, _FITS, _SAME_NAME = 2.0, 1.0, 0.5
@@ -70,12 +71,55 @@ def _with_stood_for(known: Correspondence, calls: tuple[Calls, Calls], ours: boo
         return known
     new = {path: one for path, one in found.items() if own.get(path) != one}
     matches = [m for m in known.matches if (m.reference if ours else m.candidate).module.path not in new]
-    taken = {one for path, one in own.items() if path not in new}
+    first = {one: path for path, one in own.items() if path not in new}
     for path in dict.fromkeys(call.path for call in rows if call.path in new):
         one = new[path]
-        matches += [_match(unit, shared[one][name], ours, one in taken) for name, unit in layers[path].items()]
-        taken.add(one)
-    return attrs.evolve(known, matches=matches)
+        matches += [_match(unit, shared[one][name], ours, first.get(one, "")) for name, unit in layers[path].items()]
+        first.setdefault(one, path)
+    partner = {one: path for path, one in own.items()}
+    twins = {_without_common_end(partner[one], path) for path, one in new.items() if path in lacking}
+    left = {path: units for path, units in lacking.items() if path not in new}
+    copies = (_copied(match, home, twin, left, ours) for home, twin in sorted(twins) for match in matches)
+    return attrs.evolve(known, matches=[*matches, *filter(None, copies)])
+
+
+def _without_common_end(path: str, other: str) -> tuple[str, str]:
+    """Return the modules above two, or these themselves, where what is below has one name: of ``a.0.q``, ``a.1.q``."""
+    ours, theirs = path.split("."), other.split(".")
+    while min(len(ours), len(theirs)) > 1 and ours[-1] == theirs[-1]:
+        ours.pop()
+        theirs.pop()
+    return ".".join(ours), ".".join(theirs)
+
+
+def _copied(match: UnitMatch, home: str, twin: str, left: Layers, ours: bool) -> UnitMatch | None:
+    """Return a match of what is below a module with what lies at the same place below its twin, without counterpart."""
+    unit = match.reference if ours else match.candidate
+    path = f"{twin}{unit.module.path[len(home) :]}"
+    if match.beside or not f"{unit.module.path}.".startswith(f"{home}.") or path not in left:
+        return None
+    held_there = [held for one in left[path].values() for held in one.roles.values()]
+    records = {(name, held.shape): held.parameter for held in held_there for name in held.parameter.paths}
+
+    def moved(held: Held) -> Held | None:
+        record = records.get((f"{twin}{held.parameter.path[len(home) :]}", held.shape))
+        return None if record is None or held.added else attrs.evolve(held, parameter=record)
+
+    ends = {held: moved(held) for held in (*unit.roles.values(), *(_end(link, ours) for link in match.links))}
+    there = {held: other for held, other in ends.items() if other is not None}
+    if len(there) < len(ends) or (ours and any(type(link) is not Link for link in match.links)):
+        return None
+    module = next(iter(left[path].values())).module
+    copy = attrs.evolve(unit, module=module, roles={role: there[held] for role, held in unit.roles.items()})
+    if ours:
+        links = [attrs.evolve(link, reference=there[link.reference]) for link in match.links]
+        return UnitMatch(copy, match.candidate, links, beside=unit.module.path)
+    links = [attrs.evolve(link, candidate=there[link.candidate]) for link in match.links]
+    return UnitMatch(match.reference, copy, links, beside=unit.module.path)
+
+
+def _end(link: Link, ours: bool) -> Held:
+    return link.reference if ours else link.candidate
 
 
 def _layers(units: Sequence[HeldUnit], paths: Iterable[str]) -> Layers:
@@ -110,9 +154,9 @@ def _trained(unit: HeldUnit) -> bool:
     return any(held.parameter.trainable for held in unit.roles.values())
 
 
-def _match(unit: HeldUnit, other: HeldUnit, ours: bool, shared: bool) -> UnitMatch:
+def _match(unit: HeldUnit, other: HeldUnit, ours: bool, beside: str) -> UnitMatch:
     both = (unit, other) if ours else (other, unit)
-    return UnitMatch(*both, link_roles(*both)[1], shared)
+    return UnitMatch(*both, link_roles(*both)[1], beside)
 
 
 def _last(path: str) -> str:
