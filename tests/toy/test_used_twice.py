@@ -254,20 +254,22 @@ def test_one_call_more_is_one_fault_whatever_the_convention_of_variances(*, both
 class Repeated(rows.Module):
     """One block that is called twice, with a packed projection in it."""
 
-    def __init__(self) -> None:
-        self.first, self.block, self.last = rows.Linear(4, 4), Gated(), rows.Linear(4, 2)
+    def __init__(self, turned: bool = False) -> None:
+        self.first, self.block, self.last = rows.Linear(4, 4), Gated(turned), rows.Linear(4, 2)
 
     def forward(self, x: Any) -> Any:
         return self.last(self.block(self.block(self.first(x))))
 
 
 class Gated(rows.Module):
-    def __init__(self) -> None:
+    def __init__(self, turned: bool) -> None:
         self.norm, self.both, self.down = rows.LayerNorm(4), rows.Linear(4, 12), rows.Linear(6, 4)
+        self.turned = turned
 
     def forward(self, x: Any) -> Any:
         both = self.both(self.norm(x))
-        return x + self.down(F.sigmoid(both[:, :6]) * both[:, 6:])
+        gate, up = (both[:, 6:], both[:, :6]) if self.turned else (both[:, :6], both[:, 6:])
+        return x + self.down(F.sigmoid(gate) * up)
 
 
 class GatedByTwo(columns.Layer):
@@ -291,13 +293,16 @@ class Copied(columns.Layer):
         return self.head(self.other(self.one(self.stem(x))))
 
 
+@pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("copies", "fault"), [(False, ""), (True, ""), (True, "tanh")])
-def test_copies_of_a_block_that_is_called_twice_are_one_source(copies: bool, fault: str) -> None:
+def test_copies_of_a_block_that_is_called_twice_are_one_source(copies: bool, fault: str, turned: bool) -> None:
     """All that the second one holds was told as missing, and each gradient of the first one as changed on its way."""
-    report = padiff.diff(Repeated(), Copied(copies, fault), (TOKENS,))
+    report = padiff.diff(Repeated(turned), Copied(copies, fault), (TOKENS,))
     causes = [one.cause.name for one in report.sources if one.cause is not None]
     assert causes == ["tied"] * (8 * copies), str(report)
     assert [one.candidate.path for one in report.sources if one.cause is None] == ["other"] * bool(fault), str(report)
     assert repr(report) == "<Report: not aligned: 1 source in 8 places>" or not copies or fault
-    forward = padiff.diff(Repeated(), Copied(copies, fault), (TOKENS,), phase="forward")
+    forward = padiff.diff(Repeated(turned), Copied(copies, fault), (TOKENS,), phase="forward")
     assert forward.aligned == (not fault), str(forward)
+    turned_round = padiff.diff(Copied(copies, fault), Repeated(turned), (TOKENS,))
+    assert len(turned_round.sources) == 8 * copies or fault, str(turned_round)

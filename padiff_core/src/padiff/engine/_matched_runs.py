@@ -6,7 +6,15 @@ import attrs
 
 from padiff.alignment import MappingFile, Resolved, align, matches_of_file, resolved_file
 from padiff.engine._open import finished_steps
-from padiff.parameters import Correspondence, in_real_numbers, named_alike, pair_parameters, units_of, with_shared
+from padiff.parameters import (
+    Correspondence,
+    in_real_numbers,
+    named_alike,
+    pair_parameters,
+    units_of,
+    with_copies,
+    with_shared,
+)
 from padiff.trace import Run, Trace, flow_of
 
 
@@ -33,7 +41,7 @@ def matched_runs(reference: Run, candidate: Run, traces: tuple[Trace, Trace], fi
     if ours and theirs:
         flows = flow_of(_noted(reference, traces[0])), flow_of(_noted(candidate, traces[1]))
         known = named_alike(ours, theirs, told) or pair_parameters(ours, theirs, flows, told)
-        known = with_shared(known, *traces)
+        known = with_copies(with_shared(known, *traces))
         return attrs.evolve(known, calls=align(*traces, [match.modules for match in known.matches], told))
     names = matches_of_file(file, reference.about, candidate.about).modules
     return Correspondence(ours, theirs, [], calls=align(*traces, [], Resolved(named={**names, **told.named})))

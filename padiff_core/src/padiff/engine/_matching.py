@@ -20,6 +20,7 @@ from padiff.parameters import (
     pair_parameters,
     units_of,
     values_of,
+    with_copies,
     with_shared,
 )
 from padiff.refinement import (
@@ -83,7 +84,7 @@ class Matching:
                 known = with_layouts_by_value(with_exchanges_by_value(known, evidence), evidence)
         elif self.valued and not evidence.transfer and not all(map(evidence.holds_alike, known.matches)):
             known = with_exchanges_by_value(known, evidence)
-        known = (with_buffers_matched if self.valued else with_buffers_named)(known, evidence)
+        known = (with_buffers_matched if self.valued else with_buffers_named)(with_copies(known), evidence)
         evidence.assign(known.matches)
         return known
 
@@ -126,4 +127,8 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
         with_batches_divided(known, evidence)
         known = with_layouts(known, evidence)
         evidence.forget_runs()
-    return known
+    copied = with_copies(known)
+    if copied is not known:
+        evidence.assign(copied.matches)
+        evidence.forget_runs()
+    return copied

@@ -107,15 +107,13 @@ Lacking = tuple[str, str]
 
 
 def _lacking(parameters: Sequence[Finding], known: Correspondence) -> dict[Key, list[Lacking]]:
-    """Return the layers that one side alone has, or that lack a part, by the calls whose own code calls them."""
+    """Return the layers that one side alone has or ties, or that lack a part, by the calls whose own code calls them."""
     found: dict[Key, list[Lacking]] = {}
     calls = known.alignment
     for one in parameters:
-        path = one.candidate.path
-        if one.verdict is not Verdict.UNMATCHED:
-            continue
-        if one.cause is not None and one.cause.name == "missing_module":
-            side = str(one.cause.parameters["side"])
+        path, cause = one.candidate.path, one.cause
+        if cause is not None and cause.name in ("missing_module", "tied") and not is_equal_tie(one):
+            side = str(cause.parameters["side"])
             path = getattr(one, side).path
             left = calls.left_reference if side == "reference" else calls.left_candidate
             holding = calls.of_reference if side == "reference" else calls.of_candidate
@@ -123,7 +121,7 @@ def _lacking(parameters: Sequence[Finding], known: Correspondence) -> dict[Key, 
                 around = next(filter(None, map(holding, call.ancestors())), None) if call.path == path else None
                 if around is not None:
                     found.setdefault(around.key, []).append((side, path))
-        elif one.reference.path is not None and path is not None:
+        elif one.verdict is Verdict.UNMATCHED and one.reference.path is not None and path is not None:
             for pair in calls.using(path):
                 if pair.candidate.path != path:
                     found.setdefault(pair.key, []).append(("candidate", path))

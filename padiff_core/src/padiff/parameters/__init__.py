@@ -12,7 +12,7 @@ from padiff.parameters._packing import Packing
 from padiff.parameters._padded_rows import PaddedRows, padded_rows
 from padiff.parameters._pairing import defined_alike, matched_unrun, matcher, named_alike, pair_parameters
 from padiff.parameters._roles import UnitMatch, link_roles, ways_between
-from padiff.parameters._shared import with_shared
+from padiff.parameters._shared import with_copies, with_shared
 from padiff.parameters._special import Specials
 from padiff.parameters._splitting import left_over
 from padiff.parameters._sums import Sums, sums_between

@@ -76,11 +76,25 @@ def _with_stood_for(known: Correspondence, calls: tuple[Calls, Calls], ours: boo
         one = new[path]
         matches += [_match(unit, shared[one][name], ours, first.get(one, "")) for name, unit in layers[path].items()]
         first.setdefault(one, path)
-    partner = {one: path for path, one in own.items()}
-    twins = {_without_common_end(partner[one], path) for path, one in new.items() if path in lacking}
-    left = {path: units for path, units in lacking.items() if path not in new}
-    copies = (_copied(match, home, twin, left, ours) for home, twin in sorted(twins) for match in matches)
-    return attrs.evolve(known, matches=[*matches, *filter(None, copies)])
+    return attrs.evolve(known, matches=matches)
+
+
+def with_copies(known: Correspondence) -> Correspondence:
+    """Return the correspondence with what lies beside such layers, in modules alike, matched as it is there.
+
+    That is what no rule matches by itself: the parts of a packed layer. Copies that were matched before are made anew.
+    """
+    units = {*known.reference, *known.candidate}
+    matches = [m for m in known.matches if not m.beside or {m.reference, m.candidate} <= units]
+    linked = {unit for match in matches if match.links for unit in (match.reference, match.candidate)}
+    copies: list[UnitMatch] = []
+    for ours, side in ((True, known.reference), (False, known.candidate)):
+        paths = [((m.reference if ours else m.candidate).module.path, m) for m in matches]
+        twins = {_without_common_end(m.beside, path) for path, m in paths if m.beside and m.beside != path}
+        left = _layers([unit for unit in side if unit not in linked], {unit.module.path for unit in side})
+        found = (_copied(match, home, twin, left, ours) for home, twin in sorted(twins) for match in matches)
+        copies += filter(None, found)
+    return attrs.evolve(known, matches=[*matches, *copies]) if len(matches) < len(known.matches) or copies else known
 
 
 def _without_common_end(path: str, other: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import attrs
 
 from padiff.forcing import Side
 from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative
-from padiff.parameters import Correspondence, HeldUnit, out_of_place, pair_parameters, with_shared
+from padiff.parameters import Correspondence, HeldUnit, out_of_place, pair_parameters, with_copies, with_shared
 from padiff.refinement._axes import aligned
 from padiff.refinement._buffers import with_buffers_matched
 from padiff.refinement._evidence import Evidence
@@ -34,7 +34,8 @@ def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Corresp
     ours, theirs = _as_defined(first.reference, evidence.reference), _as_defined(first.candidate, evidence.candidate)
     for guess in (first, None):
         found = pair_parameters(ours, theirs, flows, first.fixed, guess, by_order=guess is None)
-        found = with_buffers_matched(with_shared(found, evidence.trace, evidence.free()), evidence)
+        found = with_copies(with_shared(found, evidence.trace, evidence.free()))
+        found = with_buffers_matched(found, evidence)
         found = attrs.evolve(found, wrong=first.wrong)  # the candidate has the reference's of these by now
         if correspondence is first:
             symmetric = attrs.evolve(first, symmetric=found.symmetric)
@@ -53,7 +54,8 @@ def _better(known: Correspondence, other: Correspondence, evidence: Evidence) ->
     """Return the one of two under which less differs, or lies out of place; the candidate holds its parameters."""
     before = _left_to_explain(known, evidence)
     _given(other, evidence)
-    other = with_layouts(other, evidence)
+    other = with_copies(with_layouts(other, evidence))
+    evidence.assign(other.matches)
     evidence.forget_runs()
     other = without_mismatches(with_orders_borne_out(aligned(other, evidence), evidence), evidence)
     other = with_exchanges(other, evidence)
