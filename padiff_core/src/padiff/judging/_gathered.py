@@ -107,7 +107,7 @@ Lacking = tuple[str, str]
 
 
 def _lacking(parameters: Sequence[Finding], known: Correspondence) -> dict[Key, list[Lacking]]:
-    """Return the layers that one side alone has or ties, or that lack a part, by the calls whose own code calls them."""
+    """Return the layers that one side alone has or ties, or that lack a part, by the calls whose code calls them."""
     found: dict[Key, list[Lacking]] = {}
     calls = known.alignment
     for one in parameters:
