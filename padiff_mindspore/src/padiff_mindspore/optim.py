@@ -38,6 +38,11 @@ def is_optimizer(value: Any) -> bool:
     return isinstance(value, nn.Optimizer | experimental.Optimizer)
 
 
+def inner(optimizer: Any) -> Any:
+    """Return the optimizer that steps, which is itself: MindSpore has no wrappers of it."""
+    return optimizer
+
+
 def step(optimizer: Any) -> None:
     """Take one step on the gradients that stand at the parameters, and clear them.
 
