@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 import padiff
@@ -185,6 +186,14 @@ def test_meta_and_unknown_dtypes_are_named() -> None:
         ADAPTER.tensor(torch.empty(2, device="meta")).numpy()
     with pytest.raises(InputError, match="datetime64"):
         ADAPTER.from_numpy(np.array(["2024-01-01"], "datetime64[D]"))
+
+
+def test_a_tensor_that_only_stands_for_values_has_none() -> None:
+    """It was taken for zeros: two models of such tensors were aligned."""
+    with FakeTensorMode():
+        fake = torch.ones(2, 3)
+    with pytest.raises(InputError, match=r"FakeTensor of shape \(2, 3\) has no values"):
+        ADAPTER.tensor(fake).numpy()
 
 
 def test_convert_copies_and_detaches() -> None:

@@ -305,6 +305,24 @@ def test_a_penalty_on_weights_is_one_source(tmp_path: Path, told: bool) -> None:
     assert source.cause.parameters == {"of": "weights", "times": 0.02, "side": "candidate"}
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+def test_gradients_that_are_not_finite_are_no_penalty(tmp_path: Path) -> None:
+    """The comparison ended in an error."""
+    np.random.seed(0)
+    models = Tower(), Tower()
+    same(*models)
+    for model, name, spoilt in zip(models, "ab", (False, True), strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            y = model(rows.Tensor(batches()[0]))[0]
+            loss = (y * y).mean()
+            for one in model.parameters() if spoilt else ():
+                loss = loss + (one * np.float32(0)).sqrt().sum()
+            loss.backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert {source.phase for source in report.sources} == {Phase.BACKWARD}, str(report)
+
+
 @pytest.mark.parametrize("side", [0, 1])
 def test_weights_that_one_script_changes_between_steps_are_the_cause(tmp_path: Path, side: int) -> None:
     """It goes on from a checkpoint in a narrower type, say: the first call with them had no reason."""

@@ -122,3 +122,50 @@ def test_recorded_runs_and_optimizers_tell_the_same(orders: tuple[tuple[int, ...
     for report in (recorded, live):
         assert str(report).startswith("not aligned: 1 source"), str(report)
         assert {source.cause.name for source in report.sources if source.cause} == {"tied"}, str(report)
+
+
+@pytest.mark.parametrize("orders", [(SHARED, APART), (APART, SHARED)], ids=["lost", "times four"])
+def test_copies_that_are_ignored_explain_nothing(orders: tuple[tuple[int, ...], ...]) -> None:
+    """The port's further blocks, or the reference's: what follows from these is told as it was."""
+    name = "stages" if orders[1] == APART else "blocks"
+    ignored = padiff.LayerMap()
+    for number in range(1, 4):
+        ignored.ignore_recursively(f"{name}.{number}")
+    report = padiff.diff(Blocks(*orders[0]), Ported(*orders[1]), WORDS, mapping=ignored)
+    assert not any(source.cause is not None and source.cause.name == "tied" for source in report.sources), str(report)
+    assert report.aligned == (name == "blocks"), str(report)
+    assert report.aligned or report.sources, str(report)
+
+
+def test_a_layer_that_is_missing_is_no_shared_one_in_two_slices(tmp_path: Path) -> None:
+    """The whole model is called twice: no layer of it is called for another one."""
+    models = Chain(True), Chain(False)
+    padiff.transfer(*models, (np.ones((4, WIDTH), np.float32),))
+    for model, name, count in zip(models, ("ours", "theirs"), (1, 2), strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            for part in np.split(np.random.default_rng(0).standard_normal((4, WIDTH)).astype(np.float32), count):
+                out = model(rows.Tensor(part))
+                ((out * out).mean() * np.float32(1 / count)).backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "ours", tmp_path / "theirs")
+    causes = {str(source.cause) for source in report.sources if source.cause is not None}
+    assert not any(cause.startswith("tied") for cause in causes), str(report)
+    assert "second (linear) is in the reference only" in causes, str(report)
+
+
+class Chain(rows.Module):
+    """Three layers, of which one may be left out; its property is read by nobody."""
+
+    def __init__(self, second: bool) -> None:
+        self.first, self.third = rows.Linear(WIDTH, WIDTH), rows.Linear(WIDTH, WIDTH)
+        self.second = rows.Linear(WIDTH, WIDTH) if second else None
+
+    @property
+    def hooked(self) -> Any:
+        """Raise: the model was not prepared."""
+        msg = "no hooks yet"
+        raise ValueError(msg)
+
+    def forward(self, x: Any) -> Any:
+        x = F.tanh(self.first(x))
+        return self.third(x if self.second is None else F.tanh(self.second(x)))

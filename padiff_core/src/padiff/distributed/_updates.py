@@ -85,7 +85,7 @@ def _factor(parameters: Mapping[str, Any]) -> float:
     shares = parameters.get("gradients", {}).values()
     if shares and all(one["least"] == one["most"] for one in shares):
         ours, theirs = (one["least"] for one in shares)
-        return float(theirs / ours)
+        return float(theirs / ours) if ours else 0.0
     return float(parameters.get("times", 0.0))
 
 

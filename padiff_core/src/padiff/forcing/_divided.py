@@ -35,7 +35,7 @@ class Share:
     """How many parts there are."""
     rows: tuple[int, ...] | None = None
     scattered: bool = False
-    """Whether it is every so manieth along the axis: a time step, where the times of each batch lie side by side."""
+    """Whether it takes every ``count``-th place of the axis: a time step, where each batch has its times in a row."""
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the part."""

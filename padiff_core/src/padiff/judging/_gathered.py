@@ -53,7 +53,7 @@ class Gathered:
         self, suspicions: Sequence[Suspicion], known: Correspondence, parameters: Sequence[Finding], step: int
     ) -> list[Finding]:
         """Return suspicions as findings: a source is what differs, is not ignored, and follows from no parameter."""
-        modules, tied = tied_on_one_side(known)
+        modules, tied = tied_on_one_side(known, self.ignored)
         apart = (one for one in parameters if one.phase is Phase.PARAMETER and not is_equal_tie(one))
         changed = {one.candidate.path for one in apart}
         whole = {match.candidate.module.path for match in known.matches if match.candidate.special is not None}

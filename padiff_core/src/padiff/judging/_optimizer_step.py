@@ -48,7 +48,8 @@ def step_both(
     found = []
     seen = set()
     # What several parameters of the reference were copied to is tied on one side alone: told of the parameters.
-    several = {link for group in tied(links, ours=False) for _, link in group}
+    told = [(match, link) for match, link in links if not is_ignored(match, link, ignored)]
+    several = {link for group in tied(told, ours=False) for _, link in group}
     for match, link in links:
         held = link.reference.parameter.path, link.reference.part, link.candidate.parameter.path, link.candidate.part
         judged_here = link.differentiated and link not in several and held not in seen

@@ -48,10 +48,12 @@ def parameter_findings(
     links = [(match, link) for match, link in correspondence.links if not is_ignored(match, link, ignored)]
     found = [*_missing(correspondence, ignored, frozen), *_constants(correspondence.wrong, read, own or {})]
     found += [part_finding(part) for part in parts_of(correspondence, ignored) if counts(part)]
-    merged = {link for group in tied(links, ours=False) if copied or _is_one_held(group, read) for _, link in group}
+    exact = None if copied else rule
+    groups = tied(links, ours=False)
+    merged = {link for group in groups if copied or _is_one_held(group, read, exact) for _, link in group}
     unlike = [(match, link) for match, link in links if link not in merged and not alike(link)]
     found += _with_other_values(unlike, read, copied, rule, measures or Measures())
-    return [*found, *_ties(links, read, merged, backward)]
+    return [*found, *_ties(links, read, merged, backward, exact)]
 
 
 def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> Iterator[Finding]:
@@ -259,9 +261,12 @@ def special_notes(correspondence: Correspondence, *, copied: bool, backward: boo
             yield Note("transfer_without_gradients", data, reference, candidate)
 
 
-def tied_on_one_side(correspondence: Correspondence) -> tuple[set[str], set[str]]:
-    """Return what is tied on one side only, so that gradients differ: the candidate's modules, and its parameters."""
-    links = list(correspondence.links)
+def tied_on_one_side(correspondence: Correspondence, ignored: Ignored) -> tuple[set[str], set[str]]:
+    """Return what is tied on one side only, so that gradients differ: the candidate's modules, and its parameters.
+
+    What is ``ignored`` is not told, and explains nothing.
+    """
+    links = [(match, link) for match, link in correspondence.links if not is_ignored(match, link, ignored)]
     found = [one for ours in (True, False) for group in tied(links, ours=ours) for one in group]
     return {match.candidate.module.path for match, _ in found}, {link.candidate.parameter.path for _, link in found}
 
@@ -284,7 +289,7 @@ def tied(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> Iterator[lis
 
 
 def _ties(
-    links: Sequence[tuple[UnitMatch, Link]], read: Reading, merged: Set[Link], backward: bool
+    links: Sequence[tuple[UnitMatch, Link]], read: Reading, merged: Set[Link], backward: bool, rule: Rule | None
 ) -> Iterator[Finding]:
     """Yield parameters that are one object on one side and several on the other.
 
@@ -292,7 +297,7 @@ def _ties(
     """
     for ours in (True, False):
         for group in tied(links, ours=ours):
-            figures = None if ours or group[0][1] not in merged else _worst(group, read)
+            figures = None if ours or group[0][1] not in merged else _worst(group, read, rule)
             if not (backward or figures):
                 continue
             match, link = group[1]
@@ -305,13 +310,19 @@ def _ties(
             yield finding_of_link(match, link, Phase.PARAMETER, what, evidence, cause=cause, figures=figures)
 
 
-def _is_one_held(group: Sequence[tuple[UnitMatch, Link]], read: Reading) -> bool:
+def _is_one_held(group: Sequence[tuple[UnitMatch, Link]], read: Reading, rule: Rule | None) -> bool:
     """Return whether a parameter holds one of those of the other side that it is tied to."""
-    both = (read(link) for _, link in group)
-    return any(isinstance(ours, np.ndarray) and is_close(ours, theirs, None) for ours, theirs in both)
+    return any(is_close(*both, rule) for both in _arrays(group, read))
 
 
-def _worst(group: Sequence[tuple[UnitMatch, Link]], read: Reading) -> Figures | None:
+def _worst(group: Sequence[tuple[UnitMatch, Link]], read: Reading, rule: Rule | None) -> Figures | None:
     """Return how far apart links to one parameter hold it at worst, None where rounding explains it."""
-    both = [(ours, theirs) for ours, theirs in (read(link) for _, link in group) if not is_close(ours, theirs, None)]
-    return max((Figures.of(difference(*one)) for one in both), key=lambda one: one.rel_l2, default=None)
+    apart = [Figures.of(difference(*both)) for both in _arrays(group, read) if not is_close(*both, rule)]
+    return max(apart, key=lambda one: one.rel_l2, default=None)
+
+
+def _arrays(group: Sequence[tuple[UnitMatch, Link]], read: Reading) -> Iterator[tuple[Array, Array]]:
+    for _, link in group:
+        ours, theirs = read(link)
+        if isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray):
+            yield ours, theirs

@@ -21,7 +21,7 @@ from padiff.parameters._groups import (
     side_by_side,
     tables,
 )
-from padiff.parameters._packing import Packing
+from padiff.parameters._packing import Packing, beside_each_other
 from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
 
@@ -84,12 +84,12 @@ def _grids(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], take
     """Yield units whose rows several groups of layers fill, and whose columns those of each, which are added up."""
     for groups in added_up_alike(yours, unmatched - taken):
         for unit in mine.units if len(groups) > 1 else ():
-            ways = as_maps(unit) if unit in unmatched and unit not in taken and not unit.stack else ()
-            fits = [[way.roles] for way in ways if _fill(way, groups)]
+            maps = as_maps(unit) if unit in unmatched and unit not in taken and not unit.stack else ()
+            fits = [[one.roles] for one in maps if _fill(one, groups)]
             if fits:
                 members, wide = tuple(itertools.chain(*groups)), len(groups[0])
-                orders = math.factorial(wide)
-                yield Packing(unit, members, ours, [way for way in fits for _ in range(orders)], wide=wide)
+                ways = [way for way in fits for _ in beside_each_other(wide)]
+                yield Packing(unit, members, ours, ways, wide=wide)
 
 
 def _fill(unit: HeldUnit, groups: Sequence[Group]) -> bool:

@@ -15,13 +15,13 @@ from typing import Any
 import attrs
 
 from padiff.parameters._arrangements import Arrangement, orders_of
-from padiff.parameters._groups import (
-    LINEAR,
-    Group,
-)
+from padiff.parameters._groups import LINEAR, Group
 from padiff.parameters._links import bare
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit, with_added
+
+_MOST_ORDERS = 24
+"""Orders in which members are tried beside each other: all of four."""
 
 
 @attrs.frozen(eq=False)
@@ -91,7 +91,7 @@ class Packing:
 
     def _columns(self, members: Sequence[HeldUnit], way: int) -> Iterator[tuple[HeldUnit, tuple[int, int] | None]]:
         """Yield the members that lie in the same rows with their columns, in one of the orders; one has all of them."""
-        orders, stop = list(itertools.permutations(range(self.wide))), 0
+        orders, stop = beside_each_other(self.wide), 0
         for place in orders[way % len(orders)]:
             start, stop = stop, stop + members[place].roles["weight"].shape[1] if self.wide > 1 else 0
             yield members[place], (start, stop) if self.wide > 1 else None
@@ -169,6 +169,11 @@ def _with_one_bias(members: Sequence[HeldUnit]) -> list[HeldUnit]:
     """Return layers whose results are added up with all their biases at the first one that has any."""
     biases = [unit.roles["bias"] for unit in members if "bias" in unit.roles]
     return with_added(members, dict(zip(biases[:1], [biases[1:]], strict=False)))
+
+
+def beside_each_other(count: int) -> list[tuple[int, ...]]:
+    """Return the orders in which so many may lie beside each other, the first of very many."""
+    return list(itertools.islice(itertools.permutations(range(count)), _MOST_ORDERS))
 
 
 def extent(shape: Sequence[int], whole: Sequence[int], along: int = 0) -> int:

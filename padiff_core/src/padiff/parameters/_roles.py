@@ -16,9 +16,9 @@ from padiff.trace import settings_of
 
 _FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
 FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
+"""How well units fit: in all roles; in some; in all, but of two kinds of one family."""
 _FEW = 4
 """Parameters of one shape of which every order is tried."""
-"""How well units fit: in all roles; in some; in all, but of two kinds of one family."""
 
 
 @attrs.frozen(eq=False)

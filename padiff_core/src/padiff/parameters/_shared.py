@@ -25,17 +25,21 @@ Calls = Mapping[str, Sequence[Call]]
 def with_shared(known: Correspondence, reference: Trace, candidate: Trace) -> Correspondence:
     """Return the correspondence with the layers that one side alone has matched with what the other calls instead.
 
-    That is a layer which it calls more often than the layer's own counterpart is called. The runs' order tells which;
-    it may tell too that another one is the counterpart of what is called so often.
+    That is a layer which it calls more often than the layer's own counterpart is called, in each call of the model. The
+    runs' order tells which; it may tell too that another one is the counterpart of what is called so often.
     """
     calls = reference.by_module(), candidate.by_module()
+    traces = reference, candidate
+    often = tuple(len(some.get(trace.root.path, ())) or 1 for some, trace in zip(calls, traces, strict=True))
     for ours in (True, False):
-        known = _with_stood_for(known, calls, ours)
+        known = _with_lacking_matched(known, calls, often, ours)
     return known
 
 
-def _with_stood_for(known: Correspondence, calls: tuple[Calls, Calls], ours: bool) -> Correspondence:
-    """Return it with the layers of one side without counterpart matched."""
+def _with_lacking_matched(
+    known: Correspondence, calls: tuple[Calls, Calls], often: tuple[int, ...], ours: bool
+) -> Correspondence:
+    """Return it with the layers of one side without counterpart matched; the models are called so ``often``."""
     units, others, mine, yours = (
         (known.reference, known.candidate, *calls) if ours else (known.candidate, known.reference, *calls[::-1])
     )
@@ -46,9 +50,10 @@ def _with_stood_for(known: Correspondence, calls: tuple[Calls, Calls], ours: boo
     own = {
         path: one
         for one, (path, *more) in partners.items()
-        if not more and 0 < len(mine.get(path, ())) < len(yours.get(one, ()))
+        if not more and 0 < len(mine.get(path, ())) * often[ours] < len(yours.get(one, ())) * often[not ours]
     }
-    lacking = _layers(units, mine.keys() - {path for some in partners.values() for path in some})
+    matched = {path for some in partners.values() for path in some}
+    lacking = _layers(units, mine.keys() - matched - known.fixed.ignored[not ours])
     if not (lacking and own):
         return known
     layers, shared = {**lacking, **_layers(units, own)}, _layers(others, own.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from padiff.adapter import Adapter, Module, Parameter
@@ -32,7 +33,9 @@ def _hooks(native: Any) -> Iterator[Any]:
     own = getattr(native, "__dict__", {})
     names = [one for one in (*own, *_tables(type(native))) if "hook" in one and "state_dict" not in one]
     for name in names:
-        table = own[name] if name in own else getattr(native, name, None)
+        table = None
+        with suppress(Exception):  # a property of the user's own may raise
+            table = own[name] if name in own else getattr(native, name)
         yield from filter(callable, list(table.values()) if isinstance(table, Mapping) else ())
 
 

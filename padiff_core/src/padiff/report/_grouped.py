@@ -13,7 +13,7 @@ _FEW = 3
 _SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "frozen", "tied")
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
 _GRADIENTS = ("parameter_gradient", "input_gradient")
-"""What is no place in a call's own code, and shows it: what goes back to who calls it, and to what it holds."""
+"""The gradients that a call gives back: to its caller, and to the parameters that it holds."""
 _KINDS = ("other_shape", "beside_other_shape", "no_counterpart", "before_any_run")
 """Kinds of the evidence on which findings rest that are folded, each kind by itself."""
 

@@ -147,9 +147,9 @@ class Meter:
     def scale(self, link: Link, when: When) -> float:
         """Return the root mean square of what the reference holds of a link."""
         size = self.of_link(link, when)
-        measured = size is not None and math.isfinite(size.difference.scale)
-        held = self.sent(link) if when == "arrived" else self.held(link, when)
-        return size.difference.scale if size is not None and measured else magnitude(held[0])
+        if size is not None and math.isfinite(size.difference.scale):
+            return size.difference.scale
+        return magnitude((self.sent(link) if when == "arrived" else self.held(link, when))[0])
 
     def before(self, link: Link) -> Size | None:
         """Return how far apart a parameter is before the step, measured now if it was not yet; None where unknown."""

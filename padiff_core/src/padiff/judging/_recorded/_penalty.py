@@ -64,7 +64,7 @@ def of_penalty(found: Sequence[Finding], meter: Meter, known: Correspondence) ->
 def _added(meter: Meter, link: Link) -> _Added | None:
     held = *meter.held(link, "gradient"), meter.held(link, "before")[0]
     size = meter.of_link(link, "gradient")
-    if size is None or not all(isinstance(one, np.ndarray) for one in held):
+    if size is None or not all(isinstance(one, np.ndarray) and np.isfinite(one).all() for one in held):
         return None
     ours, theirs, weights = (one.astype(np.float64).ravel() for one in held)
     if not ours.size == theirs.size == weights.size:

@@ -79,11 +79,10 @@ def of_recorded_update(
             found.append((link, _finding(match, link, size, done, step)))
         elif size.close is None and done is not None:
             sent = meter.of_link(link, "arrived")
-            near.append((match, link, size, done, done.is_another(size.eps if sent is None else sent.error)))
-    if not found and 2 * sum(other for *_, other in near) > len(links):  # by chance a few are
-        found = [
-            (link, _finding(match, link, size, done, step)) for match, link, size, done, another in near if another
-        ]
+            if done.is_another(size.eps if sent is None else sent.error):
+                near.append((link, _finding(match, link, size, done, step)))
+    if 2 * len(near) > len(links):  # by chance a few are
+        found = found or near
     models = meter.sides[0].about, meter.sides[1].about
     found = _with_causes(found, meter, agreed=agreed) or list(_given_otherwise(meter, links, ignored, step))
     told = with_what_was_given([finding for _, finding in found], meter.traces, before)
