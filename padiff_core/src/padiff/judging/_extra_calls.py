@@ -84,13 +84,14 @@ def of_called_again(
     counts = {side: len(trace.by_module().get(call.path, ())) for side, trace in zip(SIDES, traces, strict=True)}
     paths = [[_path(one, side) for one in group] for side in SIDES]
     reference, candidate = map(place_around, models, paths)
+    names = [f"{one.candidate.path}.{one.what.name}".lstrip(".") for one in group]
     whole = attrs.evolve(
         first,
         reference=reference,
         candidate=candidate,
         what=What("buffers", f"{len(group)} buffers") if len(group) > 1 else first.what,
-        evidence=(Evidence.of("frozen_together", paths=[f"{one.candidate.path}.{one.what.name}" for one in group]),),
-        cause=Cause("calls", {"name": call.path, **counts}, verified=True),
+        evidence=(Evidence.of("frozen_together", paths=names),),
+        cause=Cause("calls", {"name": call.path, **counts}),
     )
     return [whole if one is first else one for one in found if one is first or not any(one is other for other in group)]
 

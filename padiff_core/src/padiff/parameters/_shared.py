@@ -17,6 +17,8 @@ from padiff.trace import Call, Trace
 
 _KNOWN, _FITS, _SAME_NAME = 2.0, 1.0, 0.5
 """What two calls count for: of layers that are matched; of layers that fit, and more where their names end alike."""
+_MOST = 1 << 24
+"""Pairs of calls that are weighed against each other; what is called more often than that stays as it is."""
 Layers = Mapping[str, Mapping[str, HeldUnit]]
 """Path of a module -> its units, by their names."""
 Calls = Mapping[str, Sequence[Call]]
@@ -58,6 +60,8 @@ def _with_lacking_matched(
         return known
     layers, shared = {**lacking, **_layers(units, own)}, _layers(others, own.values())
     rows, columns = _in_order(mine, layers), _in_order(yours, shared)
+    if len(rows) * len(columns) > _MOST:
+        return known
     named = {(path, one) for path in lacking for held, one in own.items() if _last(path) == _last(held)}
 
     def score(path: str, one: str) -> float:
