@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -21,17 +21,19 @@ def hooks_of(
     """
     held = [(path, module.native) for path, module in modules.items()]
     held += [(path.rpartition(".")[0], one.native) for path, one in parameters.items() if not one.buffer]
+    tables = {cls: _tables(cls) for cls in {type(native) for _, native in held}}
     found: dict[str, tuple[str, ...]] = {}
     for home, native in held:
-        names = tuple(dict.fromkeys(said for hook in _hooks(native) if (said := _said(hook, adapter)) is not None))
+        hooks = _hooks(native, tables[type(native)])
+        names = tuple(dict.fromkeys(said for hook in hooks if (said := _said(hook, adapter)) is not None))
         if names:
             found[home] = (*found.get(home, ()), *names)
     return found
 
 
-def _hooks(native: Any) -> Iterator[Any]:
+def _hooks(native: Any, tables: Sequence[str]) -> Iterator[Any]:
     own = getattr(native, "__dict__", {})
-    names = [one for one in (*own, *_tables(type(native))) if "hook" in one and "state_dict" not in one]
+    names = [one for one in (*own, *tables) if "hook" in one and "state_dict" not in one]
     for name in names:
         table = None
         with suppress(Exception):  # a property of the user's own may raise
