@@ -188,12 +188,16 @@ def test_meta_and_unknown_dtypes_are_named() -> None:
         ADAPTER.from_numpy(np.array(["2024-01-01"], "datetime64[D]"))
 
 
-def test_a_tensor_that_only_stands_for_values_has_none() -> None:
-    """It was taken for zeros: two models of such tensors were aligned."""
+def test_a_tensor_without_values_is_no_zeros() -> None:
+    """Two models of tensors that only stand for values, or whose values were freed, were aligned."""
     with FakeTensorMode():
         fake = torch.ones(2, 3)
     with pytest.raises(InputError, match=r"FakeTensor of shape \(2, 3\) has no values"):
         ADAPTER.tensor(fake).numpy()
+    freed = torch.ones(2, 3)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(InputError, match=r"Tensor of shape \(2, 3\) has no values"):
+        ADAPTER.tensor(freed).numpy()
 
 
 def test_convert_copies_and_detaches() -> None:

@@ -80,10 +80,11 @@ def _exposed(tensor: Any) -> Array:
     dtype = dtypes.numpy_dtype(_DTYPES.name(tensor.dtype))
     plain = tensor if tensor.data_ptr() or type(tensor) is torch.Tensor else tensor.clone()  # what wraps another one
     if not plain.data_ptr():
-        if plain.numel() and type(plain) is not torch.Tensor:
-            msg = f"a {type(plain).__name__} of shape {tuple(plain.shape)} has no values"
+        if plain.numel():
+            msg = f"a {type(plain).__name__} of shape {tuple(plain.shape)} has no values: it only stands for some, "
+            msg += "or they were freed before they were read"
             raise InputError(msg)
-        return np.zeros(tuple(tensor.shape), dtype)  # there is nothing, or it was freed
+        return np.zeros(tuple(tensor.shape), dtype)
     return np.asarray(_Memory(plain)).view(dtype)
 
 
