@@ -169,11 +169,11 @@ def _called_together(modules: Sequence[ModulePair]) -> Iterator[tuple[set[str], 
     """Yield the modules of both sides that belong together: one each, or one and those that it is called for."""
     more: dict[tuple[str, str], list[ModulePair]] = {}
     for pair in modules:
-        if pair.beside:
+        if pair.beside is not None:
             for base in ((pair.beside, pair.candidate), (pair.reference, pair.beside)):
                 more.setdefault(base, []).append(pair)
     for pair in modules:
-        if not pair.beside:
+        if pair.beside is None:
             together = [pair, *more.get((pair.reference, pair.candidate), ())]
             yield {one.reference for one in together}, {one.candidate for one in together}
 

@@ -28,7 +28,7 @@ class ModulePair:
     candidate: str
     whole: bool = False
     """Whether a special transfer takes all that is below them as one: nothing inside has a counterpart."""
-    beside: str = ""
+    beside: str | None = None
     """Of several modules that the other side calls one for: the first of them, which that is paired with as well."""
 
 

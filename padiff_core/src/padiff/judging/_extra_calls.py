@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import attrs
-
 from padiff.alignment import Alignment
-from padiff.judging._findings import place_of
-from padiff.judging._optimizer_step import place_around
+from padiff.judging._findings import as_one, place_of
 from padiff.judging._sizes import Held, held, magnitude
 from padiff.report import SIDES, Cause, Evidence, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import Call, Description, Summary, Trace
@@ -82,17 +79,7 @@ def of_called_again(
         return list(found)
     (first, call), group = moved[0], [one for one, _ in moved]
     counts = {side: len(trace.by_module().get(call.path, ())) for side, trace in zip(SIDES, traces, strict=True)}
-    paths = [[_path(one, side) for one in group] for side in SIDES]
-    reference, candidate = map(place_around, models, paths)
-    names = [f"{one.candidate.path}.{one.what.name}".lstrip(".") for one in group]
-    whole = attrs.evolve(
-        first,
-        reference=reference,
-        candidate=candidate,
-        what=What("buffers", f"{len(group)} buffers") if len(group) > 1 else first.what,
-        evidence=(Evidence.of("frozen_together", paths=names),),
-        cause=Cause("calls", {"name": call.path, **counts}),
-    )
+    whole = as_one(group, models, "buffers", "buffers", cause=Cause("calls", {"name": call.path, **counts}))
     return [whole if one is first else one for one in found if one is first or not any(one is other for other in group)]
 
 

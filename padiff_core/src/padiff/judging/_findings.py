@@ -58,6 +58,31 @@ def _line(frames: Sequence[Frame]) -> str | None:
     return f"{frame.file}:{frame.line}" if frame else None
 
 
+def place_around(model: Description, paths: Sequence[str]) -> Place:
+    """Return the innermost module that holds some parameters, or modules."""
+    holders = [
+        [module for module in model.modules if f"{path}.".startswith(f"{module}." if module else "")] for path in paths
+    ]
+    innermost = max(set(holders[0]).intersection(*holders[1:]), key=len)
+    return Place(innermost, model.modules[innermost].module.class_name)
+
+
+def as_one(
+    group: Sequence[Finding], models: tuple[Description, Description], kind: str, noun: str, **changes: Any
+) -> Finding:
+    """Return findings on several parameters or buffers as one: the first, at the modules that hold all of them.
+
+    Of more than one it is about so many, as a ``kind`` of value and a ``noun`` say, and lists them. ``evidence`` among
+    the ``changes`` stands behind that.
+    """
+    paths = ([one.reference.path or "" for one in group], [one.candidate.path or "" for one in group])
+    reference, candidate = map(place_around, models, paths)
+    names = [f"{one.candidate.path}.{one.what.name}".lstrip(".") for one in group]
+    changes["evidence"] = (Evidence.of("frozen_together", paths=names), *changes.get("evidence", ()))
+    what = What(kind, f"{len(group)} {noun}") if len(group) > 1 else group[0].what
+    return attrs.evolve(group[0], reference=reference, candidate=candidate, what=what, **changes)
+
+
 def finding_at(
     pair: Pair,
     phase: Phase,

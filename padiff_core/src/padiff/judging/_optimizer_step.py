@@ -11,13 +11,14 @@ import numpy as np
 
 from padiff.forcing import Given, Side
 from padiff.judging._causes import not_verified
+from padiff.judging._findings import place_around
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import NOTHING, finding_of_link, is_ignored, tied
 from padiff.judging._parts import Ignored
 from padiff.kinds import EPS_PLACE, is_optimizer_family, is_optimizer_rule
 from padiff.numerics import ACCUMULATED, EXACT, FLOORS, SAME, Array, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
-from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Place, What
+from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, What
 from padiff.trace import Description, ParameterRecord, Trace
 
 Rule = Callable[[Array, Array], bool]
@@ -134,15 +135,6 @@ def _key(cause: Cause | None, known: Mapping[object, Any]) -> object:
 
 def _size(finding: Finding) -> float:
     return 0.0 if finding.figures is None else finding.figures.rel_l2
-
-
-def place_around(model: Description, paths: Sequence[str]) -> Place:
-    """Return the innermost module that holds some parameters, or modules."""
-    holders = [
-        [module for module in model.modules if f"{path}.".startswith(f"{module}." if module else "")] for path in paths
-    ]
-    innermost = max(set(holders[0]).intersection(*holders[1:]), key=len)
-    return Place(innermost, model.modules[innermost].module.class_name)
 
 
 def _ours(link: Link, sides: tuple[Side, Side]) -> Array:

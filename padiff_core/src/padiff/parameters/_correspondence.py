@@ -59,7 +59,7 @@ class Correspondence:
     @property
     def one_to_one(self) -> list[UnitMatch]:
         """Return the matches in which each unit is once: without what is called for several of the other side."""
-        return [match for match in self.matches if not match.beside]
+        return [match for match in self.matches if match.beside is None]
 
     @property
     def sharing(self) -> tuple[set[str], set[str]]:

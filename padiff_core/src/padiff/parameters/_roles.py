@@ -28,7 +28,7 @@ class UnitMatch:
     reference: HeldUnit
     candidate: HeldUnit
     links: Sequence[Link]
-    beside: str = ""
+    beside: str | None = None
     """Of several modules that the other side calls one for: the first of them, which that is matched with as well."""
 
     @property

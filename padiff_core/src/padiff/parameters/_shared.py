@@ -30,21 +30,17 @@ def with_shared(known: Correspondence, reference: Trace, candidate: Trace) -> Co
     That is a layer which it calls more often than the layer's own counterpart is called, in each call of the model. The
     runs' order tells which; it may tell too that another one is the counterpart of what is called so often.
     """
-    calls = reference.by_module(), candidate.by_module()
     traces = reference, candidate
-    often = tuple(len(some.get(trace.root.path, ())) or 1 for some, trace in zip(calls, traces, strict=True))
     for ours in (True, False):
-        known = _with_lacking_matched(known, calls, often, ours)
+        known = _with_lacking_matched(known, traces if ours else traces[::-1], ours)
     return known
 
 
-def _with_lacking_matched(
-    known: Correspondence, calls: tuple[Calls, Calls], often: tuple[int, ...], ours: bool
-) -> Correspondence:
-    """Return it with the layers of one side without counterpart matched; the models are called so ``often``."""
-    units, others, mine, yours = (
-        (known.reference, known.candidate, *calls) if ours else (known.candidate, known.reference, *calls[::-1])
-    )
+def _with_lacking_matched(known: Correspondence, traces: tuple[Trace, Trace], ours: bool) -> Correspondence:
+    """Return it with the layers without counterpart of one side, whose trace comes first, matched."""
+    units, others = (known.reference, known.candidate)[:: 1 if ours else -1]
+    mine, yours = (trace.by_module() for trace in traces)
+    models = [len(calls.get(trace.root.path, ())) or 1 for trace, calls in zip(traces, (mine, yours), strict=True)]
     partners: defaultdict[str, set[str]] = defaultdict(set)
     for match in (match for match in known.matches if match.links):
         path, one = (match.reference.module.path, match.candidate.module.path)[:: 1 if ours else -1]
@@ -52,7 +48,7 @@ def _with_lacking_matched(
     own = {
         path: one
         for one, (path, *more) in partners.items()
-        if not more and 0 < len(mine.get(path, ())) * often[ours] < len(yours.get(one, ())) * often[not ours]
+        if not more and 0 < len(mine.get(path, ())) / models[0] < len(yours.get(one, ())) / models[1]
     }
     matched = {path for some in partners.values() for path in some}
     lacking = _layers(units, mine.keys() - matched - known.fixed.ignored[not ours])
@@ -83,7 +79,7 @@ def _with_lacking_matched(
     first = {one: path for path, one in own.items() if path not in new}
     for path in dict.fromkeys(call.path for call in rows if call.path in new):
         one = new[path]
-        matches += [_match(unit, shared[one][name], ours, first.get(one, "")) for name, unit in layers[path].items()]
+        matches += [_match(unit, shared[one][name], ours, first.get(one)) for name, unit in layers[path].items()]
         first.setdefault(one, path)
     return attrs.evolve(known, matches=matches)
 
@@ -94,12 +90,12 @@ def with_copies(known: Correspondence) -> Correspondence:
     That is what no rule matches by itself: the parts of a packed layer. Copies that were matched before are made anew.
     """
     units = {*known.reference, *known.candidate}
-    matches = [m for m in known.matches if not m.beside or {m.reference, m.candidate} <= units]
+    matches = [m for m in known.matches if m.beside is None or {m.reference, m.candidate} <= units]
     linked = {unit for match in matches if match.links for unit in (match.reference, match.candidate)}
     copies: list[UnitMatch] = []
     for ours, side in ((True, known.reference), (False, known.candidate)):
         paths = [((m.reference if ours else m.candidate).module.path, m) for m in matches]
-        twins = {_without_common_end(m.beside, path) for path, m in paths if m.beside and m.beside != path}
+        twins = {_without_common_end(m.beside, path) for path, m in paths if m.beside not in (None, path)}
         left = _layers([unit for unit in side if unit not in linked], {unit.module.path for unit in side})
         found = (_copied(match, home, twin, left, ours) for home, twin in sorted(twins) for match in matches)
         copies += filter(None, found)
@@ -119,7 +115,7 @@ def _copied(match: UnitMatch, home: str, twin: str, left: Layers, ours: bool) ->
     """Return a match of what is below a module with what lies at the same place below its twin, without counterpart."""
     unit = match.reference if ours else match.candidate
     path = f"{twin}{unit.module.path[len(home) :]}"
-    if match.beside or not f"{unit.module.path}.".startswith(f"{home}.") or path not in left:
+    if match.beside is not None or not f"{unit.module.path}.".startswith(f"{home}.") or path not in left:
         return None
     held_there = [held for one in left[path].values() for held in one.roles.values()]
     records = {(name, held.shape): held.parameter for held in held_there for name in held.parameter.paths}
@@ -177,7 +173,7 @@ def _trained(unit: HeldUnit) -> bool:
     return any(held.parameter.trainable for held in unit.roles.values())
 
 
-def _match(unit: HeldUnit, other: HeldUnit, ours: bool, beside: str) -> UnitMatch:
+def _match(unit: HeldUnit, other: HeldUnit, ours: bool, beside: str | None) -> UnitMatch:
     both = (unit, other) if ours else (other, unit)
     return UnitMatch(*both, link_roles(*both)[1], beside)
 

@@ -128,7 +128,7 @@ class Meter:
     def sent(self, link: Link) -> tuple[Any, Any]:
         """Return the gradients that had arrived when the optimizers stepped; of a side that tells none, the other's.
 
-        Sharded gradients are reduced where nothing is heard of it.
+        A side that shards its gradients reduces them where no hook sees it.
         """
         kept = self.kept("arrived")
         if bool(kept[0]) == bool(kept[1]):

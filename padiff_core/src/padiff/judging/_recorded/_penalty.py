@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import attrs
 import numpy as np
 
-from padiff.judging._optimizer_step import place_around
+from padiff.judging._findings import as_one
 from padiff.judging._recorded._meter import Meter
 from padiff.numerics import SAME, Array
 from padiff.parameters import Correspondence, Link
-from padiff.report import SIDES, Cause, Evidence, Finding, Phase, What
+from padiff.report import SIDES, Cause, Finding, Phase
 
 _PENALTIES: dict[str, Callable[[Array], Array]] = {"weights": lambda weights: weights, "signs": np.sign}
 """What the gradient of a penalty is a multiple of: of squares, and of sizes."""
@@ -43,20 +43,10 @@ def of_penalty(found: Sequence[Finding], meter: Meter, known: Correspondence) ->
     if cause is None:
         return list(found)
     group, at = [found[number] for number in numbers], numbers[0]
-    places = ([one.reference.path or "" for one in group], [one.candidate.path or "" for one in group])
     models = meter.sides[0].about, meter.sides[1].about
-    reference, candidate = map(place_around, models, places)
-    names = [f"{one.candidate.path}.{one.what.name}".lstrip(".") for one in group]
     loss = any(one.source and one.phase is Phase.LOSS for one in found)
-    whole = attrs.evolve(
-        group[0],
-        reference=reference,
-        candidate=candidate,
-        what=What("gradients", f"{len(group)} parameters") if len(group) > 1 else group[0].what,
-        evidence=(Evidence.of("frozen_together", paths=names), *group[0].evidence),
-        cause=cause,
-        source=not loss,
-    )
+    evidence = group[0].evidence
+    whole = as_one(group, models, "gradients", "parameters", evidence=evidence, cause=cause, source=not loss)
     rest = [whole if number == at else one for number, one in enumerate(found) if number == at or number not in numbers]
     return [attrs.evolve(one, cause=cause) if one.source and one.phase is Phase.LOSS else one for one in rest]
 

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.judging._optimizer_step import place_around
+from padiff.judging._findings import as_one, place_around
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._running_variance import by_convention
@@ -214,19 +214,10 @@ def frozen_together(findings: Sequence[Finding], models: tuple[Description, Desc
 def _together(group: Sequence[Finding], models: tuple[Description, Description]) -> Finding:
     first = group[0]
     assert first.cause is not None
-    places = ([one.reference.path or "" for one in group], [one.candidate.path or "" for one in group])
-    reference, candidate = map(place_around, models, places)
-    names = [f"{one.candidate.path}.{one.what.name}".lstrip(".") for one in group]
     named = {"name": f"each of {len(group)} parameters"} if "name" in first.cause.parameters else {}
     cause = attrs.evolve(first.cause, parameters={**first.cause.parameters, **named})
-    return attrs.evolve(
-        max(group, key=_size),
-        reference=reference,
-        candidate=candidate,
-        what=What("gradients", f"{len(group)} parameters"),
-        evidence=(Evidence.of("frozen_together", paths=names), *first.evidence),
-        cause=cause,
-    )
+    figures = max(group, key=_size).figures
+    return as_one(group, models, "gradients", "parameters", evidence=first.evidence, cause=cause, figures=figures)
 
 
 def gradients_of(meter: Meter, match: UnitMatch) -> list[tuple[Link, Size | None]]:
