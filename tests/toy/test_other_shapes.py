@@ -46,7 +46,7 @@ class Port(columns.Layer):
 
 
 BETWEEN = {
-    "inside": ("second", "ln"),
+    "inside": ("first", "ln"),  # where the numbers are not the same any more
     "before the norm": ("second", "ln"),
     "after the norm": ("ln", "out"),
     "detached": None,
@@ -96,6 +96,51 @@ def test_an_output_of_another_shape_is_named_where_the_shapes_part() -> None:
     )
     (source,) = report.sources
     assert source.candidate.path == "merge", str(report)
+
+
+def pooling(base: Any, linear: Any, fault: str) -> Any:
+    """Return a model that takes the mean of what two layers give, over time."""
+
+    class Pool(base):
+        def __init__(self) -> None:
+            self.one, self.two, self.head = linear(4, 6), linear(6, 6), linear(6, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = F.tanh(self.one(x))
+            x = self.two(x[:, :3] if fault == "fewer tokens" else x)
+            x = x.mean(0) if fault == "the other axis" else x.mean(1, keepdims=fault == "an axis is kept")
+            x = self.head(x)
+            return x.reshape(3, 2) if fault == "behind all layers" else x
+
+    return Pool()
+
+
+@pytest.mark.parametrize(
+    ("fault", "between", "told"),
+    [
+        ("fewer tokens", ("one", "head"), "two is given x float32[2, 5, 6] in the reference, x float32[2, 3, 6]"),
+        ("the other axis", ("two", "head"), "head is given x float32[2, 6] in the reference, x float32[5, 6]"),
+        ("an axis is kept", ("two", "head"), "head is given x float32[2, 6] in the reference, x float32[2, 1, 6]"),
+        ("behind all layers", ("head", "end"), "a tensor float32[3, 2]"),
+    ],
+)
+def test_code_that_changes_a_shape_is_named_between_the_layers_around_it(
+    fault: str, between: tuple[str, str], told: str
+) -> None:
+    """It was the whole model, or the code behind the layer that was given the wrong shape."""
+    report = padiff.diff(pooling(rows.Module, rows.Linear, ""), pooling(columns.Layer, columns.Dense, fault), TOKENS)
+    (source,) = report.sources
+    assert source.between == between, str(report)
+    assert any(told in str(one) for one in source.evidence), str(report)
+
+
+def test_a_value_of_another_shape_says_both_shapes() -> None:
+    """It read: inf relative L2, not finite, not settled in float64."""
+    image = np.random.default_rng(0).standard_normal((2, 3, 6, 6)).astype(np.float32)
+    report = padiff.diff(rows.Conv2d(3, 4, 3), rows.Conv2d(3, 4, 3, padding=1), image)
+    assert "output has another shape" in str(report), str(report)
+    assert "float32[2, 4, 4, 4] in the reference" in str(report), str(report)
+    assert not any(word in str(report) for word in (" inf ", "float64")), str(report)
 
 
 AROUND = ("give", "give half", "give and double")

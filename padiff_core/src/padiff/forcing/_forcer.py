@@ -15,7 +15,7 @@ import numpy as np
 from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
 from padiff.forcing._checks import UNLIKE, Assess, Assessment, Check, Observed, Plan, Spot, Values
-from padiff.forcing._masks import keeps_its_own
+from padiff.forcing._masks import gives_alike, keeps_its_own
 from padiff.forcing._overwrite import Memory
 from padiff.numerics import SAME, Array, Difference, difference, epsilon, numpy_dtype
 from padiff.recording import Live, Watcher, read_as
@@ -138,7 +138,8 @@ class Forcer(Watcher):
         # What is given another shape behind a fault hands it on.
         if call in self._tainted or (pair.misfits and (not pair.misfed or parent in self._tainted)):
             self._spoiled |= {leaf.token for leaf in call.outputs} - {call.outputs[j].token for _, j in pair.outputs}
-        self._last[parent] = call.path if owner is None else owner.name_of(call)
+        if pair.outputs or gives_alike(pair, tensors, self._force):  # else it belongs to the code around
+            self._last[parent] = call.path if owner is None else owner.name_of(call)
         self._last_call[parent] = call
         return changed
 

@@ -1,15 +1,17 @@
-"""Tell a mask or an index that says the same in the candidate's own spelling: it is left as it is."""
+"""Tell what says the same in the candidate's own spelling, and is left as it is: a mask, an index, another shape."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import Tensor
-from padiff.forcing._checks import Spot
-from padiff.numerics import SAME, difference, epsilon
+from padiff.alignment import Pair
+from padiff.forcing._checks import Spot, Values
+from padiff.numerics import SAME, difference, epsilon, same_numbers
 
 _MASKED = -1e3
 
@@ -53,3 +55,9 @@ def _is_masked_before(spot: Spot, reference: NDArray[Any], candidate: NDArray[An
         return False
     kept = ~(masked[0] | masked[1])
     return bool(kept.any()) and difference(sides[0][kept], sides[1][kept]).rel_l2 <= SAME(epsilon(reference.dtype))
+
+
+def gives_alike(pair: Pair, tensors: Sequence[Tensor], values: Values) -> bool:
+    """Return whether a call whose outputs have other shapes gives the reference's numbers, as far as sums tell."""
+    both = [(values.value(leaf), tensor) for leaf, tensor in zip(pair.reference.outputs, tensors, strict=False)]
+    return bool(both) and all(value is not None and tensor.read(same_numbers, value) for value, tensor in both)

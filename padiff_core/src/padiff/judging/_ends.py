@@ -14,6 +14,7 @@ from padiff.alignment import Alignment, Pair, first_step
 from padiff.forcing import Forced
 from padiff.judging._causes import cause_between
 from padiff.judging._findings import finding_at, place_of
+from padiff.judging._shapes import described, other_shape, sides_described, within_code
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
 from padiff.numerics import LOSS, NEGLIGIBLE, SAME, VANISHES, epsilon_of
@@ -53,12 +54,11 @@ def unlike_shapes(alignment: Alignment, step: int) -> Iterator[Finding]:
         return
     for ours, theirs in zip(root.reference.inputs, root.candidate.inputs, strict=False):
         if len(ours.shape) == len(theirs.shape) and math.prod(ours.shape) != math.prod(theirs.shape):
-            shapes = {"reference": described([ours]), "candidate": described([theirs])}
             yield finding_at(
                 root,
                 Phase.FORWARD,
                 What("input", theirs.path),
-                Evidence("other_input_shapes", shapes),
+                Evidence("other_input_shapes", sides_described(ours, theirs)),
                 cause=Cause("inputs", {"name": theirs.path}, verified=True),
                 source=True,
                 step=step,
@@ -122,8 +122,8 @@ def unmatched_outputs(
         given = home is root or index >= len(home.candidate.outputs)
         index = root.reference.outputs.index(ours) if given else index
         made = home.reference.outputs[index], theirs if given else home.candidate.outputs[index]
-        shapes = {"reference": described([made[0]]), "candidate": described([made[1]])}
-        yield _missing(home, "other_output", shapes, made[0], index, None, step)
+        finding = _missing(home, "other_output", sides_described(*made), made[0], index, None, step)
+        yield within_code(finding, alignment, home)
     for index, (side, call) in enumerate((("reference", root.reference), ("candidate", root.candidate))):
         leaves = [leaf for leaf in left[index] if not judged(index, leaf)]
         for _, group in itertools.groupby(leaves, lambda leaf: first_step(leaf.path)):
@@ -219,14 +219,3 @@ def _other_shapes(ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> list[tuple[Le
     """Return the outputs that stand at one place on both sides, and differ in shape or in the sort of dtype."""
     at = {leaf.path: leaf for leaf in theirs}
     return [(leaf, at[leaf.path]) for leaf in ours if leaf.path in at]
-
-
-def other_shape(pair: Pair, what: str) -> int | None:
-    """Return the first tensor that two calls take, or give, in other shapes: other extents, in whatever order."""
-    sides = (getattr(call, what) for call in (pair.reference, pair.candidate))
-    return next((i for i, (a, b) in enumerate(zip(*sides, strict=False)) if sorted(a.shape) != sorted(b.shape)), None)
-
-
-def described(leaves: Sequence[Leaf]) -> list[str]:
-    """Return tensors in words: where they hang, dtype and shape."""
-    return [f"{leaf.path or 'a tensor'} {leaf.dtype}{list(leaf.shape)}" for leaf in leaves]

@@ -14,7 +14,7 @@ from padiff.numerics._careful import careful
 from padiff.numerics._dtypes import Array, Seen, is_exact, same_bytes, work_dtype
 from padiff.numerics._figures import Difference
 from padiff.numerics._light import light, small
-from padiff.numerics._rounding import EXACT, epsilon
+from padiff.numerics._rounding import EXACT, ROUNDING, epsilon
 from padiff.numerics._tally import tallied
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -94,6 +94,18 @@ def root_mean_square(array: Array) -> float:
     """Return the root mean square of real numbers, 0 of none; in float32, whose precision a magnitude does not need."""
     flat = np.asarray(array, np.float32).ravel(order="K")
     return float(np.sqrt(np.dot(flat, flat) / max(flat.size, 1)))
+
+
+def same_numbers(reference: ArrayLike, candidate: ArrayLike) -> bool:
+    """Return whether two arrays hold the same real numbers, in whatever order, as far as their sums and norms tell."""
+    ref, cand = np.asarray(reference), np.asarray(candidate)
+    if ref.size != cand.size:
+        return False
+    bound = ROUNDING(max(epsilon(ref.dtype), epsilon(cand.dtype)))
+    ours, theirs = (one.astype(np.float64).ravel() for one in (ref, cand))
+    size = float(np.linalg.norm(ours))
+    norms, sums = abs(float(np.linalg.norm(theirs)) - size), abs(float(theirs.sum() - ours.sum()))
+    return norms <= bound * size and sums <= bound * size * math.sqrt(ref.size)
 
 
 def beside_masks(reference: ArrayLike, candidate: ArrayLike) -> Difference | None:

@@ -293,6 +293,13 @@ _EVIDENCE: dict[str, Phrase] = {
     "other_output": lambda data: (
         f"the reference returns {', '.join(data['reference'])}, the candidate {', '.join(data['candidate'])}"
     ),
+    "shapes": lambda data: (
+        f"{', '.join(data['reference'])} in the reference, {', '.join(data['candidate'])} in the candidate"
+    ),
+    "shapes_part": lambda data: (
+        f"{data['call']} is given {', '.join(data['reference'])} in the reference, {', '.join(data['candidate'])} "
+        "in the candidate: nothing of the reference's could be put in there"
+    ),
     "leap": (
         "what its code took differs by {known:.1e}, what it gave by {made:.1e}: the difference arises here; as nothing "
         "was run again, it is not settled in float64"

@@ -154,7 +154,8 @@ def copied(transfer: Transfer) -> list[str]:
 
 def title(finding: Finding, steps: str = "") -> str:
     """Return what was compared, and how that ended; ``steps`` says in which steps, where there are several."""
-    verb = "has another shape" if is_of_other_shape(finding) else _VERBS[finding.verdict]
+    other = is_of_other_shape(finding) or _has_other_shape(finding)
+    verb = "has another shape" if other else _VERBS[finding.verdict]
     verb = OF_OTHER_SORT if is_of_other_sort(finding) else verb
     return f"{finding.phase}{f', {steps}' if steps else ''}: {finding.what} {verb}"
 
@@ -174,6 +175,11 @@ def is_of_other_shape(finding: Finding) -> bool:
     return any(one.kind == "other_shape" for one in finding.evidence)
 
 
+def _has_other_shape(finding: Finding) -> bool:
+    """Return whether a value has a counterpart, whose shape is another."""
+    return any(one.kind == "shapes" for one in finding.evidence)
+
+
 def is_of_other_sort(finding: Finding) -> bool:
     """Return whether an output has a counterpart, whose shape, or sort of numbers, is another."""
     return finding.verdict is Verdict.UNMATCHED and any(one.kind == "other_output" for one in finding.evidence)
@@ -182,7 +188,7 @@ def is_of_other_sort(finding: Finding) -> bool:
 def difference(finding: Finding, *, of: int = 1) -> list[str]:
     """Return what the figures say, one clause an item; the finding is the worst of ``of``."""
     found = finding.figures
-    if found is None:
+    if found is None or _has_other_shape(finding):
         return []
     worst = "at worst " if of > 1 else ""
     clauses = [f"{worst}{figure(found.rel_l2)} relative L2, at most {figure(found.max_abs)} in one element"]

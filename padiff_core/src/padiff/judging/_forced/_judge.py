@@ -28,7 +28,7 @@ from padiff.judging._forced._policies import Policies
 from padiff.judging._forced._replays import Replays
 from padiff.judging._forced._sampled import sampled_gradients, sampled_values
 from padiff.judging._forced._settle import Question, Settler
-from padiff.judging._forced._shapes import moved_to_child
+from padiff.judging._forced._shapes import moved_to_child, with_shapes_told
 from padiff.judging._forced._state import of_inputs
 from padiff.judging._forced._wholes import is_mask, response_by_gradients
 from padiff.judging._metrics import Measures
@@ -142,7 +142,9 @@ class Judge:
                     ruling = self._named(ruling, owner, spot) if check.close is None else ruling
                 suspicion = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
                 if ruling.verdict is Verdict.DIFFERS and check.close is None and not rough:
-                    suspicion = moved_to_child(suspicion, self.settler.bench, self._read(spot, owner), truth)
+                    told = with_shapes_told(suspicion, check, self.alignment)
+                    moved = moved_to_child(suspicion, self.settler.bench, self._read(spot, owner), truth)
+                    suspicion = told if moved is suspicion else moved
                 found.append(suspicion)
         if rough:
             return found

@@ -1,4 +1,4 @@
-"""Find the call behind which values have other shapes than in the reference."""
+"""Tell of values that have other shapes than in the reference, and find the call behind which they have."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import attrs
 
-from padiff.alignment import Pair
-from padiff.forcing import Bench, Reader
-from padiff.judging._ends import described, other_shape
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Bench, Check, Reader
+from padiff.judging._shapes import given_other_shapes, other_shape, sides_described, where_shapes_part
 from padiff.judging._suspicion import Ruling, Suspicion
 from padiff.numerics import Array, difference, is_suspect
 from padiff.report import Evidence, What
@@ -32,14 +32,29 @@ def moved_to_child(suspicion: Suspicion, bench: Bench, read: Reader, truth: Arra
             continue
         if found is None or is_suspect(difference(truth, found), truth.dtype):
             continue
-        ours, theirs = child.reference.outputs[index], child.candidate.outputs[index]
-        shapes = {"reference": described([ours]), "candidate": described([theirs])}
+        theirs = child.candidate.outputs[index]
+        shapes = sides_described(child.reference.outputs[index], theirs)
         call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
         right = Evidence.of("right_when_given", call=call, name=f"output of {child.reference.path}")
         ruling = Ruling(suspicion.verdict, suspicion.ruling.figures, (Evidence("other_output", shapes), right))
         what = What("output", theirs.path if len(child.candidate.outputs) > 1 else "", index)
         return Suspicion(child, suspicion.phase, what, ruling, child.candidate.index)
     return suspicion
+
+
+def with_shapes_told(suspicion: Suspicion, check: Check, alignment: Alignment) -> Suspicion:
+    """Return a suspicion with the shapes that differ: the value's own, or of the first that its code gives a call."""
+    spot, ruling = check.spot, suspicion.ruling
+    if not check.difference.shape_equal:
+        told = Evidence("shapes", sides_described(spot.reference, spot.candidate))
+        return attrs.evolve(suspicion, ruling=attrs.evolve(ruling, evidence=(told,)))
+    if suspicion.between is None:
+        return suspicion
+    _, taker = where_shapes_part(alignment, suspicion.pair, start=suspicion.between[0], before=spot.pair)
+    if taker is None:
+        return suspicion
+    told = given_other_shapes(suspicion.pair, taker)
+    return attrs.evolve(suspicion, ruling=attrs.evolve(ruling, evidence=(*ruling.evidence, told)))
 
 
 def _with_another_shape(owner: Pair, last: Pair, bench: Bench) -> Iterator[tuple[Pair, int]]:
