@@ -81,6 +81,14 @@ def value_at(spot: Spot, *, gradient: bool = False) -> What:
     return What(kind, spot.candidate.path, index, spot.between[1])
 
 
+def gradient_sent(pair: Pair, spot: Spot) -> What:
+    """Return which gradient a call sends wrongly: that of its own input, where it is given the tensor itself."""
+    for ours, theirs in pair.inputs if pair is not spot.pair else ():
+        if pair.reference.inputs[ours].token == spot.reference.token:
+            return What("input_gradient", pair.candidate.inputs[theirs].path, theirs)
+    return value_at(spot, gradient=True)
+
+
 def within(owner: Pair, spot: Spot) -> Hashable:
     """Return what a value of a call and the same value of another such call have in common."""
     return value_at(spot), spot.pair.candidate.path.removeprefix(owner.candidate.path)

@@ -12,6 +12,7 @@ from typing import Any
 from padiff.report._phrases_of_notes import NOTES, OTHER, few
 from padiff.report._phrases_of_ranks import OF_RANKS, ranks
 from padiff.report._phrases_of_steps import CAUSES_OF_STEPS, EVIDENCE_OF_STEPS, settings
+from padiff.report._phrases_of_values import EVIDENCE_OF_VALUES
 
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
@@ -203,7 +204,7 @@ _EVIDENCE: dict[str, Phrase] = {
     "outside_tolerance": "outside the given tolerance",
     "within_tolerance": "within the given tolerance",
     "whole_numbers": "whole numbers differ",
-    "mistaken_value": "the candidate has the reference's {value} there: another tensor, or two in another order",
+    **EVIDENCE_OF_VALUES,
     "uncalled": "the reference has the output of {reference} there; the candidate has {candidate}, and never uses it",
     "float64_differs": "settled by replaying both sides in float64, where rounding stays below {bound:.0e}",
     "float64_agrees": "the same in float64 (difference {wide:.1e}), natively {local:.1e} (noise floor {floor:.1e})",

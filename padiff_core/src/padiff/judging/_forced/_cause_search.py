@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
+import numpy as np
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Forced, Reader, Replayed, Spot
-from padiff.judging._causes import OF_PARAMETERS, OF_STATE, as_parameters
+from padiff.forcing import Forced, Reader, Spot
+from padiff.judging._causes import OF_PARAMETERS, OF_STATE, as_parameters, cause_between
+from padiff.judging._forced._likeness import likeness
 from padiff.judging._forced._settle import Settler
 from padiff.judging._suspicion import Ruling, Suspicion
 from padiff.numerics import ROUNDING, SAME, TOGETHER, difference, epsilon, numpy_dtype
@@ -67,42 +69,47 @@ def _agrees(settler: Settler, pair: Pair, wanted: Mapping[str, Mapping[str, Any]
     return not (ours is None or theirs is None) and difference(ours, theirs).rel_l2 <= TOGETHER(epsilon(ours.dtype))
 
 
-def with_value_named(
-    ruling: Ruling,
-    owner: Pair,
-    spot: Spot,
-    read: Reader,
-    runs: tuple[Replayed | None, Replayed | None],
-    alignment: Alignment,
+def likened(
+    ruling: Ruling, owner: Pair, spot: Spot, read: Reader, settler: Settler, *, gradient: bool = False
 ) -> Ruling:
-    """Return the ruling on a value of a call's own code, with the name of the reference's value that it is, if any.
+    """Return the ruling on a value that a call's code makes, or on its gradient, with how it is like the reference's.
 
-    ``runs`` is what both sides of the call did by themselves.
+    What both sides of the call do by themselves tells, in float64 where they run in it.
     """
-    ours, theirs = runs
-    wrong = None if theirs is None else read(theirs, False)
     eps = epsilon(numpy_dtype(spot.reference.dtype))
-    if ruling.figures.rel_l2 <= SAME(eps) or ours is None or wrong is None or not wrong.any():
+    phase = Phase.BACKWARD if gradient else Phase.FORWARD
+    explained = ruling.hint is not None or cause_between(owner, phase) is not None
+    if ruling.verdict is not Verdict.DIFFERS or explained or ruling.figures.rel_l2 <= SAME(eps):
         return ruling
-    for name, leaf in _named(owner, alignment):
-        value = ours.observed.values.get(leaf.token)
-        if leaf.token == spot.reference.token or value is None or value.shape != wrong.shape:
+    for dtype in ("float64", None):
+        runs = settler.runs(owner, dtype, backward=gradient)
+        if runs.reference is None or runs.candidate is None:
             continue
-        if difference(value, wrong).rel_l2 <= ROUNDING(eps):
-            return attrs.evolve(ruling, evidence=(*ruling.evidence, Evidence("mistaken_value", {"value": name})))
+        ours, theirs = read(runs.reference, True), read(runs.candidate, False)
+        if ours is None:
+            return ruling
+        seen = runs.reference.observed
+        values = seen.gradients if gradient else seen.values
+        leaves = ((name, leaf) for name, leaf in _named(owner, settler.bench.alignment) if leaf.token in values)
+        named = ((name, values[leaf.token]) for name, leaf in leaves if leaf.token != spot.reference.token)
+        theirs = np.zeros_like(ours) if theirs is None and gradient else theirs
+        found = None if theirs is None else likeness(ours, theirs, named, ROUNDING(eps), gradient=gradient)
+        return ruling if found is None else attrs.evolve(ruling, evidence=(found, *ruling.evidence))
     return ruling
 
 
 def _named(owner: Pair, alignment: Alignment) -> Iterator[tuple[str, Leaf]]:
     """Yield the values around a call's own code, as the reference has them, by names that repeated blocks share."""
     call = owner.reference
-    for what, leaves in (("output", call.outputs), ("input", call.inputs)):
-        yield from ((f"{what} {leaf.path}".rstrip(), leaf) for leaf in leaves)
-    for inner in call.subtree():
-        pair = None if inner is call else alignment.of_reference(inner)
-        if pair is not None:
-            name = inner.path.removeprefix(f"{call.path}.")
-            yield from ((" ".join(filter(None, ("output", leaf.path, "of", name))), leaf) for leaf in inner.outputs)
+    inside = [inner for inner in call.subtree() if inner is not call and alignment.of_reference(inner) is not None]
+    below = [(inner, f" of {inner.path.removeprefix(f'{call.path}.')}") for inner in inside]
+    told: set[int] = set()
+    for what, holders in (("output", [(call, "")]), ("input", [(call, "")]), ("output", below), ("input", below)):
+        for holder, whose in holders:
+            for leaf in holder.leaves(what):
+                if leaf.token not in told:
+                    told.add(leaf.token)
+                    yield (what if leaf.path in ("", what) else f"{what} {leaf.path}") + whose, leaf
 
 
 def with_uncalled_named(

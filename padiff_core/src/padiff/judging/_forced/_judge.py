@@ -20,7 +20,7 @@ from padiff.forcing import Bench, Check, Forced, Reader, Spot, gradient_reader, 
 from padiff.judging._causes import OF_STATE, cause_between, not_verified
 from padiff.judging._compared import coverage_of
 from padiff.judging._cuts import cut_side
-from padiff.judging._forced._cause_search import found_by_setting, with_value_named
+from padiff.judging._forced._cause_search import found_by_setting, likened
 from padiff.judging._forced._cuts import Cuts, likely_sender, with_cut
 from padiff.judging._forced._harmless import right_as_a_whole
 from padiff.judging._forced._parts import Counting
@@ -37,6 +37,7 @@ from padiff.judging._suspicion import (
     Ruling,
     Suspicion,
     contrasted,
+    gradient_sent,
     negligible,
     suspicion_of,
     value_at,
@@ -139,7 +140,8 @@ class Judge:
             if ruling.verdict not in AGREEING:
                 if not rough:
                     ruling = self._explained(ruling, owner, spot)
-                    ruling = self._named(ruling, owner, spot) if check.close is None else ruling
+                    if check.close is None:
+                        ruling = likened(ruling, owner, spot, self._read(spot, owner), self.settler)
                 suspicion = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
                 if ruling.verdict is Verdict.DIFFERS and check.close is None and not rough:
                     told = with_shapes_told(suspicion, check, self.alignment)
@@ -175,14 +177,6 @@ class Judge:
         if found is None or found.verified:
             return ruling if found is None else attrs.evolve(ruling, hint=found)
         return attrs.evolve(ruling, evidence=(*ruling.evidence, not_verified(found)))
-
-    def _named(self, ruling: Ruling, owner: Pair, spot: Spot) -> Ruling:
-        """Return a ruling that names the reference's value which the candidate has in this one's place."""
-        if ruling.verdict is not Verdict.DIFFERS or ruling.hint is not None or not owner.candidate.children:
-            return ruling
-        runs = self.settler.runs(owner, "float64")
-        both = runs.reference, runs.candidate
-        return with_value_named(ruling, owner, spot, self._read(spot, owner), both, self.alignment)
 
     def _read(self, spot: Spot, owner: Pair) -> Reader:
         """Return what takes a value of a call's own code from what the call did alone.
@@ -277,7 +271,8 @@ class Judge:
                 if self.is_right(pair) or self.leaks(pair, excused):
                     self.unproven = True
                     return None
-                return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
+                ruling = likened(ruling, pair, spot, read, self.settler, gradient=True)
+                return suspicion_of(pair, Phase.BACKWARD, gradient_sent(pair, spot), ruling, check)
         return self._unexplained(check, suspects)
 
     def is_right(self, pair: Pair) -> bool | None:

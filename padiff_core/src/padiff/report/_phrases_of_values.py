@@ -1,0 +1,46 @@
+"""Say how two values that differ are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Data = Mapping[str, Any]
+Phrase = str | Callable[[Data], str]
+
+
+def _multiple(data: Data) -> str:
+    if data["factor"] == -1:
+        return "the same with the other sign"
+    also = f" ({data['also']})" if data["also"] else ""
+    return f"the candidate's is {data['factor']:.6g}{also} times the reference's"
+
+
+def _lacks(data: Data) -> str:
+    value = f"{'the gradient of the ' if data['gradient'] else 'the '}{data['value']}"
+    times = "" if data["whole"] else f"{abs(data['factor']):.6g} times "
+    if data["factor"] < 0:
+        return f"the candidate's has {times}{value} in addition"
+    path = ": a path that is detached?" if data["gradient"] else ""
+    return f"what the candidate's lacks is {times}{value}{path}"
+
+
+def _in_part(data: Data) -> str:
+    first, last = data["first"], data["last"]
+    where = f"index {first}" if first == last else f"indices {first} to {last}"
+    return f"only at {where} of axis {data['axis']}, which has {data['extent']}"
+
+
+EVIDENCE_OF_VALUES: dict[str, Phrase] = {
+    "mistaken_value": "the candidate has the reference's {value} there: another tensor, or two in another order",
+    "no_gradient_comes": "no gradient comes to it in the {side}: detached (detach, stop_gradient, no_grad) there?",
+    "all_zeros": "nothing but zeros in the {side}",
+    "multiple": _multiple,
+    "offset": "the candidate's is {more:+.6g} in every element",
+    "lacks": _lacks,
+    "in_part": _in_part,
+    "shifted": "the candidate's is the reference's, shifted by {step:+d} along axis {axis}",
+    "axes_exchanged": "the candidate's is the reference's with axes {axes[0]} and {axes[1]} exchanged",
+    "reversed": "the candidate's is the reference's, reversed along axis {axis}",
+    "other_order": "the same numbers in another order: a transpose, a reshape, another way to split heads?",
+}
