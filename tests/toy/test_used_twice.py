@@ -252,13 +252,17 @@ def test_one_call_more_is_one_fault_whatever_the_convention_of_variances(*, both
 
 
 class Repeated(rows.Module):
-    """One block that is called twice, with a packed projection in it."""
+    """Blocks that are called twice each, with a packed projection in them."""
 
-    def __init__(self, turned: bool = False) -> None:
-        self.first, self.block, self.last = rows.Linear(4, 4), Gated(turned), rows.Linear(4, 2)
+    def __init__(self, blocks: int, turned: bool) -> None:
+        self.first, self.last = rows.Linear(4, 4), rows.Linear(4, 2)
+        self.blocks = rows.ModuleList(*(Gated(turned) for _ in range(blocks)))
 
     def forward(self, x: Any) -> Any:
-        return self.last(self.block(self.block(self.first(x))))
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(block(x))
+        return self.last(x)
 
 
 class Gated(rows.Module):
@@ -283,26 +287,48 @@ class GatedByTwo(columns.Layer):
 
 
 class Copied(columns.Layer):
-    """The same with two blocks, which are one, or copies."""
+    """The same with a block for each call, or with as many of its own as are called twice."""
 
-    def __init__(self, copies: bool, fault: str = "") -> None:
-        self.head, self.stem, self.one = columns.Dense(4, 2), columns.Dense(4, 4), GatedByTwo()
-        self.other = GatedByTwo(fault) if copies else self.one
+    def __init__(self, blocks: int, copies: bool, fault: str = "") -> None:
+        self.head, self.stem = columns.Dense(4, 2), columns.Dense(4, 4)
+        faults = ["", fault] * blocks if copies else [""] * blocks
+        self.blocks, self.times = columns.Layers(*(GatedByTwo(one) for one in faults)), 1 if copies else 2
 
     def forward(self, x: Any) -> Any:
-        return self.head(self.other(self.one(self.stem(x))))
+        x = self.stem(x)
+        for block in self.blocks:
+            for _ in range(self.times):
+                x = block(x)
+        return self.head(x)
 
 
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize(("copies", "fault"), [(False, ""), (True, ""), (True, "tanh")])
-def test_copies_of_a_block_that_is_called_twice_are_one_source(copies: bool, fault: str, turned: bool) -> None:
-    """All that the second one holds was told as missing, and each gradient of the first one as changed on its way."""
-    report = padiff.diff(Repeated(turned), Copied(copies, fault), (TOKENS,))
+@pytest.mark.parametrize(
+    ("blocks", "copies", "fault", "turned"),
+    [
+        (1, False, "", False),
+        (1, False, "", True),
+        (1, True, "", False),
+        (1, True, "", True),
+        (1, True, "tanh", False),
+        (2, True, "", True),
+        (2, True, "tanh", False),
+        (3, True, "", False),
+    ],
+)
+def test_copies_of_a_block_that_is_called_twice_are_one_source(
+    blocks: int, copies: bool, fault: str, turned: bool
+) -> None:
+    """All that the second one holds was told as missing, and each gradient of the first one as changed on its way.
+
+    Of two blocks that are called twice the packed layers were matched with those of the first one's copy.
+    """
+    report = padiff.diff(Repeated(blocks, turned), Copied(blocks, copies, fault), (TOKENS,))
     causes = [one.cause.name for one in report.sources if one.cause is not None]
-    assert causes == ["tied"] * (8 * copies), str(report)
-    assert [one.candidate.path for one in report.sources if one.cause is None] == ["other"] * bool(fault), str(report)
-    assert repr(report) == "<Report: not aligned: 1 source in 8 places>" or not copies or fault
-    forward = padiff.diff(Repeated(turned), Copied(copies, fault), (TOKENS,), phase="forward")
+    assert causes == ["tied"] * (8 * blocks * copies), str(report)
+    wrong = ["blocks.1", "blocks.3"][:blocks] if fault else []
+    assert [one.candidate.path for one in report.sources if one.cause is None] == wrong, str(report)
+    assert repr(report) == f"<Report: not aligned: 1 source in {8 * blocks} places>" or not copies or fault
+    forward = padiff.diff(Repeated(blocks, turned), Copied(blocks, copies, fault), (TOKENS,), phase="forward")
     assert forward.aligned == (not fault), str(forward)
-    turned_round = padiff.diff(Copied(copies, fault), Repeated(turned), (TOKENS,))
-    assert len(turned_round.sources) == 8 * copies or fault, str(turned_round)
+    turned_round = padiff.diff(Copied(blocks, copies, fault), Repeated(blocks, turned), (TOKENS,))
+    assert len(turned_round.sources) == 8 * blocks * copies or fault, str(turned_round)

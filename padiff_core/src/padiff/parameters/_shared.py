@@ -9,14 +9,17 @@ import attrs
 import numpy as np
 
 from padiff.alignment import align_sequences
-from padiff.parameters._correspondence import Correspondence
+from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import Link
 from padiff.parameters._roles import FULL, UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Call, Trace
 
-_KNOWN, _FITS, _SAME_NAME = 2.0, 1.0, 0.5
-"""What two calls count for: of layers that are matched; of layers that fit, and more where their names end alike."""
+_KNOWN, _FITS, _SAME_NAME = 1.75, 1.0, 0.5
+"""What two calls count for: of layers that are matched; of layers that fit, and more where their names end alike.
+
+What is matched, in what may be the wrong order, counts for less than two others that fit.
+"""
 _MOST = 1 << 24
 """Pairs of calls that are weighed against each other; what is called more often than that stays as it is."""
 Layers = Mapping[str, Mapping[str, HeldUnit]]
@@ -55,6 +58,9 @@ def _with_lacking_matched(known: Correspondence, traces: tuple[Trace, Trace], ou
     if not (lacking and own):
         return known
     layers, shared = {**lacking, **_layers(units, own)}, _layers(others, own.values())
+    # A packed layer fits no other one: it would hold all that is around it where it is.
+    own = {path: one for path, one in own.items() if _fits(layers[path], shared[one], ours)}
+    layers, shared = {path: layers[path] for path in (*lacking, *own)}, {one: shared[one] for one in own.values()}
     rows, columns = _in_order(mine, layers), _in_order(yours, shared)
     if len(rows) * len(columns) > _MOST:
         return known
@@ -81,7 +87,65 @@ def _with_lacking_matched(known: Correspondence, traces: tuple[Trace, Trace], ou
         one = new[path]
         matches += [_match(unit, shared[one][name], ours, first.get(one)) for name, unit in layers[path].items()]
         first.setdefault(one, path)
-    return attrs.evolve(known, matches=matches)
+    moves = {_without_common_end(path, first[one]) for path, one in own.items() if path in new and one in first}
+    return _moved(attrs.evolve(known, matches=matches), sorted(moves), ours)
+
+
+def _moved(known: Correspondence, moves: Sequence[tuple[str, str]], ours: bool) -> Correspondence:
+    """Return it with what stayed in modules whose layers are matched elsewhere now matched where these are.
+
+    That is the parts of packed layers, of which no layer is one of the other side's.
+    """
+    units = known.reference if ours else known.candidate
+    going = {
+        match
+        for match in known.matches
+        if match.beside is None
+        and any(_is_below((match.reference if ours else match.candidate), home) for home, _ in moves)
+    }
+    taken = {unit for m in known.matches if m.links and m not in going for unit in (m.reference, m.candidate)}
+    left = _layers([unit for unit in units if unit not in taken], {unit.module.path for unit in units})
+    packed = [
+        next(filter(None, (_packed_there(one, *move, left, ours) for move in moves)), one) for one in known.packed
+    ]
+    pairs = zip(known.packed, packed, strict=True)
+    changed = {
+        old: new
+        for one, other in pairs
+        if one is not other
+        for old, new in zip(one.matches, other.matches, strict=True)
+    }
+    for match in going - changed.keys():
+        found = next(filter(None, (_copied(match, *move, left, ours) for move in moves)), None)
+        changed |= {} if found is None else {match: attrs.evolve(found, beside=None)}
+    return attrs.evolve(known, matches=[changed.get(match, match) for match in known.matches], packed=packed)
+
+
+def _packed_there(packed: Packed, home: str, twin: str, left: Layers, ours: bool) -> Packed | None:
+    """Return packed layers, or what they pack, as they lie at the same places below a module's twin."""
+    one = packed.packing
+    units = [one.packed, *one.beside, *(unit for unit, _ in one.behind)]
+    if one.ours is not ours:
+        units = [*one.members, *(unit for _, others in one.behind for unit in others)]
+    held = [x for way in one.ways for roles in way for x in roles.values()] if one.ours is ours else []
+    found = {unit: _there(unit, held if unit is one.packed else (), home, twin, left) for unit in units}
+    there = {unit: other for unit, other in found.items() if other is not None and not unit.stack}
+    if len(there) < len(units):
+        return None
+
+    def moved(unit: HeldUnit) -> HeldUnit:
+        return there[unit][0] if unit in there else unit
+
+    lies = {x: y for _, ends in there.values() for x, y in ends.items()}
+    packing = attrs.evolve(
+        one,
+        packed=moved(one.packed),
+        members=tuple(map(moved, one.members)),
+        ways=[[{role: lies.get(x, x) for role, x in roles.items()} for roles in way] for way in one.ways],
+        beside=tuple(map(moved, one.beside)),
+        behind=tuple((moved(unit), tuple(map(moved, others))) for unit, others in one.behind),
+    )
+    return Packed(packing, packing.matches(next(packing.arrangements())))
 
 
 def with_copies(known: Correspondence) -> Correspondence:
@@ -114,8 +178,25 @@ def _without_common_end(path: str, other: str) -> tuple[str, str]:
 def _copied(match: UnitMatch, home: str, twin: str, left: Layers, ours: bool) -> UnitMatch | None:
     """Return a match of what is below a module with what lies at the same place below its twin, without counterpart."""
     unit = match.reference if ours else match.candidate
+    if match.beside is not None or (ours and any(type(link) is not Link for link in match.links)):
+        return None
+    found = _there(unit, [_end(link, ours) for link in match.links], home, twin, left)
+    if found is None:
+        return None
+    copy, there = found
+    if ours:
+        links = [attrs.evolve(link, reference=there[link.reference]) for link in match.links]
+        return UnitMatch(copy, match.candidate, links, beside=unit.module.path)
+    links = [attrs.evolve(link, candidate=there[link.candidate]) for link in match.links]
+    return UnitMatch(match.reference, copy, links, beside=unit.module.path)
+
+
+def _there(
+    unit: HeldUnit, more: Iterable[Held], home: str, twin: str, left: Layers
+) -> tuple[HeldUnit, dict[Held, Held]] | None:
+    """Return a unit below a module as it lies below its twin, and where what it holds, and ``more``, lies there."""
     path = f"{twin}{unit.module.path[len(home) :]}"
-    if match.beside is not None or not f"{unit.module.path}.".startswith(f"{home}.") or path not in left:
+    if not _is_below(unit, home) or path not in left:
         return None
     held_there = [held for one in left[path].values() for held in one.roles.values()]
     records = {(name, held.shape): held.parameter for held in held_there for name in held.parameter.paths}
@@ -124,17 +205,16 @@ def _copied(match: UnitMatch, home: str, twin: str, left: Layers, ours: bool) ->
         record = records.get((f"{twin}{held.parameter.path[len(home) :]}", held.shape))
         return None if record is None or held.added else attrs.evolve(held, parameter=record)
 
-    ends = {held: moved(held) for held in (*unit.roles.values(), *(_end(link, ours) for link in match.links))}
+    ends = {held: moved(held) for held in (*unit.roles.values(), *more)}
     there = {held: other for held, other in ends.items() if other is not None}
-    if len(there) < len(ends) or (ours and any(type(link) is not Link for link in match.links)):
+    if len(there) < len(ends):
         return None
     module = next(iter(left[path].values())).module
-    copy = attrs.evolve(unit, module=module, roles={role: there[held] for role, held in unit.roles.items()})
-    if ours:
-        links = [attrs.evolve(link, reference=there[link.reference]) for link in match.links]
-        return UnitMatch(copy, match.candidate, links, beside=unit.module.path)
-    links = [attrs.evolve(link, candidate=there[link.candidate]) for link in match.links]
-    return UnitMatch(match.reference, copy, links, beside=unit.module.path)
+    return attrs.evolve(unit, module=module, roles={role: there[held] for role, held in unit.roles.items()}), there
+
+
+def _is_below(unit: HeldUnit, home: str) -> bool:
+    return f"{unit.module.path}.".startswith(f"{home}.")
 
 
 def _end(link: Link, ours: bool) -> Held:
