@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -94,10 +95,19 @@ class Pair:
 
     @property
     def misfed(self) -> bool:
-        """Return whether an input cannot be fed: the two sides give it other shapes."""
+        """Return whether an input cannot be fed: the two sides give it other shapes, which no calls inside explain."""
         if not (self.reference.leaf and self.candidate.leaf):
-            return False
+            return bool(self.unfit("inputs"))
         return next(_misfits(self.reference.inputs, self.candidate.inputs, self.inputs), None) is not None
+
+    def unfit(self, what: str) -> list[tuple[int, int]]:
+        """Return the ``inputs`` or ``outputs`` that belong together and hold other numbers of elements.
+
+        No layout explains why they have no counterpart.
+        """
+        ours, theirs = getattr(self.reference, what), getattr(self.candidate, what)
+        found = _misfits(ours, theirs, getattr(self, what))
+        return [(i, j) for i, j in found if math.prod(ours[i].shape) != math.prod(theirs[j].shape)]
 
     @property
     def unfed(self) -> tuple[str, ...]:

@@ -200,7 +200,9 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
         )
         if finding.verdict is Verdict.UNMATCHED:
             key = (*key, finding.evidence)
-        if finding.phase in (Phase.PARAMETER, Phase.UPDATE, Phase.BUFFER) or finding.between is None:
+        if finding.phase is Phase.BUFFER:
+            key = (*key, finding.cause)  # one update leaves all buffers of a module
+        elif finding.phase in (Phase.PARAMETER, Phase.UPDATE) or finding.between is None:
             key = (*key, finding.what if finding.phase is not Phase.FORWARD else "")
         kept.setdefault(key, finding)
     return list(kept.values())

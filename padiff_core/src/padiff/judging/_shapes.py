@@ -29,48 +29,38 @@ def sides_described(ours: Leaf, theirs: Leaf) -> dict[str, Any]:
     return {"reference": described([ours]), "candidate": described([theirs])}
 
 
-def where_shapes_part(
-    alignment: Alignment, owner: Pair, *, start: str = "", before: Pair | None = None
-) -> tuple[Pair | None, Pair | None]:
-    """Return the last call within an owner's code whose shapes are the reference's, and the next that is given others.
-
-    Of the calls behind the one that its code names ``start``, and that begin ``before`` another one, if any.
-    """
-    last = first = None
-    for call in owner.candidate.subtree():
-        pair = alignment.of_candidate(call)
-        if pair is None or alignment.around(pair) is not owner:
-            continue
-        if before is not None and before is not owner and call.index >= before.candidate.index:
-            break
-        given = other_shape(pair, "inputs")
-        if (given is None and other_shape(pair, "outputs") is None) or owner.name_of(call) == start:
-            last, first = pair, None
-        elif given is not None and first is None:
-            first = pair
-    return last, first
-
-
-def given_other_shapes(owner: Pair, taker: Pair) -> Evidence:
-    """Return what tells that an owner's code gives a call a value of another shape."""
-    index = other_shape(taker, "inputs") or 0
-    sides = sides_described(taker.reference.inputs[index], taker.candidate.inputs[index])
-    return Evidence("shapes_part", {"call": owner.name_of(taker.candidate), **sides})
-
-
 def within_code(finding: Finding, alignment: Alignment, owner: Pair) -> Finding:
     """Return a finding on what a call gives in another shape, at the place in its code where the shapes part."""
-    last, first = where_shapes_part(alignment, owner)
+    last, first = _where_shapes_part(alignment, owner)
     mark = first or last
     if mark is None:
         return finding
     between = [
         end if pair is None else owner.name_of(pair.candidate) for pair, end in ((last, "start"), (first, "end"))
     ]
+    told = finding.evidence
+    if first is not None and (index := other_shape(first, "inputs")) is not None:
+        given = sides_described(first.reference.inputs[index], first.candidate.inputs[index])
+        told = (*told, Evidence("other_input", given))
     return attrs.evolve(
         finding,
         reference=place_of(owner.reference, at=mark.reference),
         candidate=place_of(owner.candidate, at=mark.candidate),
         between=(between[0], between[1]),
-        evidence=(*finding.evidence, *(() if first is None else (given_other_shapes(owner, first),))),
+        evidence=told,
     )
+
+
+def _where_shapes_part(alignment: Alignment, owner: Pair) -> tuple[Pair | None, Pair | None]:
+    """Return the last call in an owner's code whose shapes are the reference's, and the next that is given others."""
+    last = first = None
+    for call in owner.candidate.subtree():
+        pair = alignment.of_candidate(call)
+        if pair is None or alignment.around(pair) is not owner:
+            continue
+        given = other_shape(pair, "inputs")
+        if given is None and other_shape(pair, "outputs") is None:
+            last, first = pair, None
+        elif given is not None and first is None:
+            first = pair
+    return last, first

@@ -240,7 +240,6 @@ _EVIDENCE: dict[str, Phrase] = {
     "loss_gradient": "the gradient that the loss sends to the output differs",
     "not_replayed": "placed at the model's innermost code that takes the tensor: a recorded run replays no call",
     "whole_model_only": "every call that takes the tensor gets it right when replayed; seen in the whole model only",
-    "not_fed": "cannot be fed: its input has another shape than the reference's; the hyper-parameters differ",
     "not_given": lambda data: (
         f"{few(data['names'])} has no counterpart among what the reference's call is given: what makes it may be "
         "what differs"
@@ -294,12 +293,8 @@ _EVIDENCE: dict[str, Phrase] = {
     "other_output": lambda data: (
         f"the reference returns {', '.join(data['reference'])}, the candidate {', '.join(data['candidate'])}"
     ),
-    "shapes": lambda data: (
-        f"{', '.join(data['reference'])} in the reference, {', '.join(data['candidate'])} in the candidate"
-    ),
-    "shapes_part": lambda data: (
-        f"{data['call']} is given {', '.join(data['reference'])} in the reference, {', '.join(data['candidate'])} "
-        "in the candidate: nothing of the reference's could be put in there"
+    "other_input": lambda data: (
+        f"the reference's call is given {', '.join(data['reference'])}, the candidate's {', '.join(data['candidate'])}"
     ),
     "leap": (
         "what its code took differs by {known:.1e}, what it gave by {made:.1e}: the difference arises here; as nothing "

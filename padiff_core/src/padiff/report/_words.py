@@ -154,9 +154,9 @@ def copied(transfer: Transfer) -> list[str]:
 
 def title(finding: Finding, steps: str = "") -> str:
     """Return what was compared, and how that ended; ``steps`` says in which steps, where there are several."""
-    other = is_of_other_shape(finding) or _has_other_shape(finding)
-    verb = "has another shape" if other else _VERBS[finding.verdict]
-    verb = OF_OTHER_SORT if is_of_other_sort(finding) else verb
+    verb = "has another shape" if is_of_other_shape(finding) else _VERBS[finding.verdict]
+    if is_of_other_sort(finding):
+        verb = OF_OTHER_SORT if finding.verdict is Verdict.UNMATCHED else "has another shape"
     return f"{finding.phase}{f', {steps}' if steps else ''}: {finding.what} {verb}"
 
 
@@ -175,20 +175,15 @@ def is_of_other_shape(finding: Finding) -> bool:
     return any(one.kind == "other_shape" for one in finding.evidence)
 
 
-def _has_other_shape(finding: Finding) -> bool:
-    """Return whether a value has a counterpart, whose shape is another."""
-    return any(one.kind == "shapes" for one in finding.evidence)
-
-
 def is_of_other_sort(finding: Finding) -> bool:
-    """Return whether an output has a counterpart, whose shape, or sort of numbers, is another."""
-    return finding.verdict is Verdict.UNMATCHED and any(one.kind == "other_output" for one in finding.evidence)
+    """Return whether a value has a counterpart, whose shape, or sort of numbers, is another."""
+    return any(one.kind in ("other_output", "other_input") for one in finding.evidence)
 
 
 def difference(finding: Finding, *, of: int = 1) -> list[str]:
     """Return what the figures say, one clause an item; the finding is the worst of ``of``."""
     found = finding.figures
-    if found is None or _has_other_shape(finding):
+    if found is None or is_of_other_sort(finding):
         return []
     worst = "at worst " if of > 1 else ""
     clauses = [f"{worst}{figure(found.rel_l2)} relative L2, at most {figure(found.max_abs)} in one element"]

@@ -28,7 +28,7 @@ from padiff.judging._forced._policies import Policies
 from padiff.judging._forced._replays import Replays
 from padiff.judging._forced._sampled import sampled_gradients, sampled_values
 from padiff.judging._forced._settle import Question, Settler
-from padiff.judging._forced._shapes import moved_to_child, with_shapes_told
+from padiff.judging._forced._shapes import moved_to_opening, of_another_shape
 from padiff.judging._forced._state import of_inputs
 from padiff.judging._forced._wholes import is_mask, response_by_gradients
 from padiff.judging._metrics import Measures
@@ -99,9 +99,12 @@ class Judge:
     def is_complete(self) -> bool:
         """Return whether all that leads to the outputs was compared, by values that could be fed."""
         own = any(check.kept or check.tainted for check in self.forced.checks)
-        return not (
-            own or self.masks or self.coverage.missing or any(p.misfed or p.misfits for p in self.alignment.pairs)
-        )
+        return not (own or self.masks or self.coverage.missing or self.unfit)
+
+    @cached_property
+    def unfit(self) -> list[Pair]:
+        """Return the pairs of which a tensor could not be fed, or compared, since its shape is another."""
+        return [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
 
     @cached_property
     def response(self) -> float | None:
@@ -125,7 +128,9 @@ class Judge:
                 self.policies.look(owner, spot.reference.dtype)
             if check.tainted and not contrasted(owner, but=OF_STATE | ORDER_SETTINGS):
                 continue
-            if check.close is not None:
+            if spot.reference.shape != spot.candidate.shape:
+                ruling = of_another_shape(spot)
+            elif check.close is not None:
                 ruling = self._classic(check, owner)
             elif rough and check.difference.rel_l2 > GROSS(epsilon(truth.dtype)):
                 ruling = Ruling(Verdict.DIFFERS, Figures.of(check.difference), ())
@@ -144,9 +149,7 @@ class Judge:
                         ruling = likened(ruling, owner, spot, self._read(spot, owner), self.settler)
                 suspicion = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
                 if ruling.verdict is Verdict.DIFFERS and check.close is None and not rough:
-                    told = with_shapes_told(suspicion, check, self.alignment)
-                    moved = moved_to_child(suspicion, self.settler.bench, self._read(spot, owner), truth)
-                    suspicion = told if moved is suspicion else moved
+                    suspicion = moved_to_opening(suspicion, self.settler.bench, self._read(spot, owner), truth)
                 found.append(suspicion)
         if rough:
             return found
@@ -236,15 +239,15 @@ class Judge:
         ]
         known = {pair.key for pair in (*parting, *written)}
         root = self.alignment.pairs[0]
-        unfit = [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
         # The code around a call that gives another shape by its own fault works on wrong shapes, too.
         reshaped = [s.pair for s in earlier if any(one.kind == "other_output" for one in s.ruling.evidence)]
-        faulty = [*reshaped, *(pair for pair in unfit if not pair.misfed or contrasted(pair))]
+        faulty = [*reshaped, *(pair for pair in self.unfit if not pair.misfed or contrasted(pair))]
         around = [pair for pair in map(self.alignment.around, faulty) if pair is not None]
         # A loss may be made of an output that only one side has; else backward starts at what both have, if any.
         started = root.outputs and not self.loss
         bare = [root] if len(root.outputs) < len(root.reference.outputs) and not started else []
-        return known | {pair.key for pair in (*unfit, *around, *bare)}
+        resized = [one for one in self.alignment.pairs if one.unfit("outputs")] if parting else []
+        return known | {pair.key for pair in (*self.unfit, *resized, *around, *bare)}
 
     def _gradient_fault(self, check: Check, expected: Array | None, excused: set[Key]) -> Suspicion | None:
         """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""

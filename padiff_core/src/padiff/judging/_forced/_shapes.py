@@ -1,69 +1,109 @@
-"""Tell of values that have other shapes than in the reference, and find the call behind which they have."""
+"""Find where values come to have other shapes than in the reference: what is wrong behind follows from that."""
 
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 from collections.abc import Iterator
 
 import attrs
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench, Check, Reader
-from padiff.judging._shapes import given_other_shapes, other_shape, sides_described, where_shapes_part
-from padiff.judging._suspicion import Ruling, Suspicion
+from padiff.forcing import Bench, Reader, Spot
+from padiff.judging._shapes import other_shape, sides_described
+from padiff.judging._suspicion import Ruling, Suspicion, value_at
 from padiff.numerics import Array, difference, is_suspect
-from padiff.report import Evidence, What
+from padiff.report import Evidence, Figures, Verdict
 
 
-def moved_to_child(suspicion: Suspicion, bench: Bench, read: Reader, truth: Array) -> Suspicion:
-    """Return the suspicion of a child instead, where the code is right when given what the reference's child gives.
+def moved_to_opening(suspicion: Suspicion, bench: Bench, read: Reader, truth: Array) -> Suspicion:
+    """Return the suspicion of a call inside instead, which is given, or gives, a value of another shape.
 
-    What has another shape was not put in before: which of both is wrong, child or code around, shows when it is.
+    What has another shape was not put in before: which of both is wrong, that value or the code behind, shows when it
+    is. A value of another size that follows from nothing else before it is at the first place that has another one.
     """
     if suspicion.spot is None:
         return suspicion
-    for child, index in _with_another_shape(suspicion.pair, suspicion.spot.pair, bench):
-        fed = copy.copy(child)
-        fed.outputs = (*child.outputs, (index, index))
-        given = attrs.evolve(bench, alignment=bench.alignment.with_pair(fed))
+    judged = copy.copy(suspicion.pair)
+    if suspicion.spot.pair is suspicion.pair and suspicion.spot.what == "output":
+        judged.outputs = tuple({*judged.outputs, *judged.misfits})
+    openings = sorted(_openings(suspicion.pair, suspicion.spot.pair, bench), key=_place)
+    taken = [one for one in openings if one[1] == "inputs"]  # of further ones the first may be why
+    for opening in (one for one in openings if one not in taken[1:]):
+        pair, what, tied = opening
+        fed = copy.copy(pair)
+        setattr(fed, what, (*getattr(pair, what), tied))
+        given = attrs.evolve(bench, alignment=bench.alignment.with_pair(judged).with_pair(fed))
         try:
-            found = read(given.run_candidate(suspicion.pair, None, own=False, backward=False), False)
+            found = read(given.run_candidate(judged, None, own=False, backward=False), False)
         except Exception:  # code that cannot work on the other shape was written for its own
             continue
-        if found is None or is_suspect(difference(truth, found), truth.dtype):
-            continue
-        theirs = child.candidate.outputs[index]
-        shapes = sides_described(child.reference.outputs[index], theirs)
-        call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
-        right = Evidence.of("right_when_given", call=call, name=f"output of {child.reference.path}")
-        ruling = Ruling(suspicion.verdict, suspicion.ruling.figures, (Evidence("other_output", shapes), right))
-        what = What("output", theirs.path if len(child.candidate.outputs) > 1 else "", index)
-        return Suspicion(child, suspicion.phase, what, ruling, child.candidate.index)
-    return suspicion
+        if found is not None and not is_suspect(difference(truth, found), truth.dtype):
+            call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
+            name = f"{what.removesuffix('s')} of {pair.reference.path}"
+            return _at(suspicion, opening, bench.alignment, Evidence.of("right_when_given", call=call, name=name))
+    # A call whose other shape the code behind makes the right one of was meant to give it.
+    left = openings[:1] if suspicion.spot.reference.shape != suspicion.spot.candidate.shape else taken[:1]
+    first = next((one for one in left if _persists(one, suspicion.pair, bench.alignment)), None)
+    return suspicion if first is None else _at(suspicion, first, bench.alignment)
 
 
-def with_shapes_told(suspicion: Suspicion, check: Check, alignment: Alignment) -> Suspicion:
-    """Return a suspicion with the shapes that differ: the value's own, or of the first that its code gives a call."""
-    spot, ruling = check.spot, suspicion.ruling
-    if not check.difference.shape_equal:
-        told = Evidence("shapes", sides_described(spot.reference, spot.candidate))
-        return attrs.evolve(suspicion, ruling=attrs.evolve(ruling, evidence=(told,)))
-    if suspicion.between is None:
-        return suspicion
-    _, taker = where_shapes_part(alignment, suspicion.pair, start=suspicion.between[0], before=spot.pair)
-    if taker is None:
-        return suspicion
-    told = given_other_shapes(suspicion.pair, taker)
-    return attrs.evolve(suspicion, ruling=attrs.evolve(ruling, evidence=(*ruling.evidence, told)))
+def of_another_shape(spot: Spot, *more: Evidence) -> Ruling:
+    """Return the ruling on a value that has another shape than in the reference: no replay makes that a rounding."""
+    shapes = sides_described(spot.reference, spot.candidate)
+    return Ruling(Verdict.DIFFERS, Figures(math.inf, math.inf), (Evidence(f"other_{spot.what}", shapes), *more))
 
 
-def _with_another_shape(owner: Pair, last: Pair, bench: Bench) -> Iterator[tuple[Pair, int]]:
-    """Yield the calls of some code up to one, given right shapes, and the output of each that has another one."""
+_Opening = tuple[Pair, str, tuple[int, int]]
+"""A call; ``inputs`` or ``outputs``; the indices of the tensors that belong together, and have other shapes."""
+
+
+def _at(suspicion: Suspicion, opening: _Opening, alignment: Alignment, *more: Evidence) -> Suspicion:
+    pair, what, (a, b) = opening
+    ours, theirs = getattr(pair.reference, what)[a], getattr(pair.candidate, what)[b]
+    if what == "outputs":
+        spot = Spot("output", pair, pair, ("start", "end"), ours, theirs)
+        return Suspicion(pair, suspicion.phase, value_at(spot), of_another_shape(spot, *more), pair.candidate.index)
+    owner = alignment.around(pair)
+    assert owner is not None
+    calls = [one.candidate for one in alignment.pairs if alignment.around(one) is owner]
+    last = max((one for one in calls if one.index < pair.candidate.index), key=lambda call: call.end, default=None)
+    between = ("start" if last is None else owner.name_of(last), owner.name_of(pair.candidate))
+    shared = set() if last is None else set(last.ancestors())
+    inside = itertools.takewhile(lambda call: call is not owner.candidate, pair.candidate.ancestors())
+    maker = next((call for call in inside if call in shared and call.module.kind is None), None)
+    spot = Spot("input", pair, owner, between, ours, theirs, maker)
+    ruling, order = of_another_shape(spot, *more), pair.candidate.index
+    return Suspicion(owner, suspicion.phase, value_at(spot), ruling, order, between, spot)
+
+
+def _place(opening: _Opening) -> tuple[int, float]:
+    """Return what sorts openings in the order in which values are taken and given."""
+    pair, what, _ = opening
+    return (pair.candidate.index, -math.inf) if what == "inputs" else pair.candidate.end
+
+
+def _openings(owner: Pair, last: Pair, bench: Bench) -> Iterator[_Opening]:
+    """Yield what calls of some code up to one are given in another size, or give in another shape, given right ones."""
     for call in owner.candidate.subtree():
         pair = bench.alignment.of_candidate(call)
         before = last is owner or call.index < last.candidate.index
-        if pair is None or not before or bench.alignment.around(pair) is not owner:
+        around = None if pair is None else bench.alignment.around(pair)
+        if pair is None or not before or around is None or call is owner.candidate:
             continue
+        if (taken := pair.unfit("inputs")) and not around.unfit("inputs"):
+            yield pair, "inputs", taken[0]
         index = other_shape(pair, "outputs") if other_shape(pair, "inputs") is None else None
         if index is not None and all(index not in matched for matched in pair.outputs):
-            yield pair, index
+            yield pair, "outputs", (index, index)
+
+
+def _persists(opening: _Opening, owner: Pair, alignment: Alignment) -> bool:
+    """Return whether all calls from an opening outwards give values of another size, too."""
+    pair: Pair | None = opening[0]
+    while pair is not None and pair is not owner:
+        if not pair.unfit("outputs"):
+            return False
+        pair = alignment.around(pair)
+    return True

@@ -17,7 +17,7 @@ from padiff.forcing import Reader, Replayed, StateCheck, gradient_reader, is_rec
 from padiff.judging._causes import OF_STATE, as_parameters
 from padiff.judging._forced._wholes import is_mask
 from padiff.judging._running_variance import by_convention
-from padiff.judging._suspicion import Ruling, Suspicion, contrasted, negligible
+from padiff.judging._suspicion import Ruling, Suspicion, negligible
 from padiff.numerics import (
     ACCUMULATED,
     CONSTANT,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
     """Settle the gradients of parameters and the buffers that no earlier source explains."""
     excused = judge.excused(earlier)
+    if all(one.verdict is not Verdict.DIFFERS for one in earlier):
+        excused -= {pair.key for pair in judge.unfit}  # another shape that nothing made wrong makes nothing wrong
     found = [_buffer(judge, check, excused) for check in judge.forced.buffers if check.link.buffer]
     return [*of_gradients(judge, earlier), *_frozen(judge), *filter(None, found)]
 
@@ -138,10 +140,6 @@ def _suspicion(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: Stat
 def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
     pairs = judge.alignment.using(check.match.candidate.module.path)
     what = What("updated_buffer", check.link.candidate.part.parameter)
-    if len(pairs) == 1 and pairs[0].misfed and contrasted(pairs[0]):
-        figures = Figures.of(check.difference)
-        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_fed"),))
-        return _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
     if not pairs or any(pair.key in excused for pair in pairs):
         return None
     if _bessel(judge, check):
