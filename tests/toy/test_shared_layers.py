@@ -105,6 +105,28 @@ def test_what_else_is_wrong_is_told_beside_it() -> None:
     assert {source.candidate.path for source in report.sources} >= {"last"}
 
 
+@pytest.mark.parametrize(
+    ("orders", "mapped"),
+    [
+        ((SHARED, APART), {"blocks.0": "stages.1"}),
+        ((SHARED, APART), {"blocks.0.up": "stages.2.a"}),
+        ((APART, SHARED), {"blocks.1": "stages.0"}),
+    ],
+    ids=str,
+)
+def test_any_of_the_twins_may_be_mapped(orders: tuple[tuple[int, ...], ...], mapped: dict[str, str]) -> None:
+    """Its call was taken for the first one of what is called for all of them."""
+    port = Ported(*orders[1])
+    report = padiff.diff(Blocks(*orders[0]), port, WORDS, mapping=mapped)
+    assert str(report).startswith("not aligned: 1 source"), report
+    assert {source.cause.name for source in report.sources if source.cause} == {"tied"}, report
+    assert padiff.diff(Blocks(*orders[0]), port, WORDS, mapping=mapped, phase="forward").aligned == (orders[1] == APART)
+    layer = port.stages[int(mapped.get("blocks.0", "0.0")[-1])].b
+    layer.forward = lambda x: columns.Dense.forward(layer, x) * 1.01
+    wrong = padiff.diff(Blocks(*orders[0]), port, WORDS, mapping=mapped)
+    assert any(one.cause is None for one in wrong.sources) or orders[1] == SHARED, wrong  # whose weights differ
+
+
 @pytest.mark.parametrize("orders", [(SHARED, APART), (APART, SHARED)], ids=["lost", "times four"])
 def test_recorded_runs_and_optimizers_tell_the_same(orders: tuple[tuple[int, ...], ...], tmp_path: Path) -> None:
     """What the weights' steps differ in follows."""

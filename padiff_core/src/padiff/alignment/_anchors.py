@@ -35,10 +35,12 @@ class Anchors:
         self.same = self._runs.same
         self.roots = list(self._together(*map(_of_the_model, self._traces)))
         """Which calls of the model itself are which: a script may make several."""
+        self._both: list[tuple[Call, Call]] = []
         number = 0
         for paths in _called_together(modules):
             a, b = (_calls_of(some, calls) for some, calls in zip(paths, (ours, theirs), strict=True))
             both = list(self._of_module(a, b))
+            self._both += both
             for mine, yours in both:
                 _cover(mine, number, self._reference)
                 _cover(yours, number, self._candidate)
@@ -74,6 +76,21 @@ class Anchors:
             for place, calls in enumerate((mine, yours)):
                 rest[place] += [call for call in calls if all(call is not both[place] for both in found)]
         yield from self._together(*rest)
+
+    def of_mapped(self, ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
+        """Yield which calls of two modules that the user maps are which: those around calls that are, and then others.
+
+        One of them may be called for several of the other side's, of which the other is one.
+        """
+        found: dict[Call, Call] = {}
+        if len(ours) != len(theirs):
+            mine, yours = {*ours}, {*theirs}
+            for both in self._both:
+                a, b = ({one, *one.ancestors()} for one in both)
+                found |= dict(zip(a & mine, b & yours, strict=False))
+        yield from found.items()
+        rest = [call for call in ours if call not in found], [call for call in theirs if call not in found.values()]
+        yield from self._of_module(*rest)
 
     def _together(self, ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
         """Yield which calls are which: those that took or gave the same, or are inside of calls that did.

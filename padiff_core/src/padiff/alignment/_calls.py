@@ -43,9 +43,9 @@ def align(
     if not _is_put_together(reference, candidate):
         for ours, theirs in anchors.roots:
             match(ours, theirs, "the root")
-    for ours, theirs in _mapped(reference, candidate, mapped):
+    for ours, theirs in _mapped(anchors, reference, candidate, mapped):
         match(ours, theirs, MAPPED)
-    for ours, theirs in _mapped(reference, candidate, fixed.named):
+    for ours, theirs in _mapped(anchors, reference, candidate, fixed.named):
         if ours not in inside and theirs not in inside:
             match(ours, theirs, NAMED if anchors.agree(ours, theirs) else NAMED_LOOSELY)
     for ours, theirs in anchors.covering(pairs, taken):
@@ -80,10 +80,12 @@ def _is_at(path: str, tops: Collection[str]) -> bool:
     return any(not top or path == top or path.startswith(f"{top}.") for top in tops)
 
 
-def _mapped(reference: Trace, candidate: Trace, fixed: Mapping[str, str]) -> Iterator[tuple[Call, Call]]:
+def _mapped(
+    anchors: Anchors, reference: Trace, candidate: Trace, fixed: Mapping[str, str]
+) -> Iterator[tuple[Call, Call]]:
     sides = (reference.by_module(), candidate.by_module()) if fixed else ({}, {})
     for ours, theirs in fixed.items():
-        yield from zip(sides[0].get(ours, ()), sides[1].get(theirs, ()), strict=False)
+        yield from anchors.of_mapped(sides[0].get(ours, ()), sides[1].get(theirs, ()))
 
 
 def _below(trace: Trace, paths: Collection[str]) -> Iterator[Call]:
