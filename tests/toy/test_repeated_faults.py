@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
 
 import padiff
+from padiff.parameters._graph import graph_of
+from padiff.parameters._units import HeldUnit
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
+from padiff.trace import Flow, ModuleRecord, ParameterRecord, joint
 
 X = np.random.default_rng(0).standard_normal((2, 6, 4)).astype(np.float32)
 
@@ -123,3 +127,42 @@ def test_faults_one_behind_the_other_are_placed_in_each() -> None:
     assert report.aligned, str(report)
     report = padiff.diff(Chain(), ChainOfLayers(F.relu), (X,))
     assert [source.candidate.path for source in report.sources] == ["first", "second", "third"], str(report)
+
+
+def stepping(base: Any, linear: Any, steps: int, names: str, slip: float = 1.0) -> Any:
+    """Return a model of one residual block, called many times, whose own code may be a little off."""
+
+    class Block(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            for name in sorted(names):
+                setattr(self, name, linear(4, 4))
+
+        def forward(self, x: Any) -> Any:
+            up, gate = (getattr(self, name)(x) for name in names)
+            return x * 0.9 + F.tanh(up) * F.sigmoid(gate) * slip
+
+    class Loop(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.block, self.head = Block(), linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            for _ in range(steps):
+                x = self.block(x)
+            return self.head(x)
+
+    return Loop()
+
+
+def test_the_block_of_a_loop_is_one_source() -> None:
+    ours, theirs = stepping(rows.Module, rows.Linear, 40, "ab"), stepping(columns.Layer, columns.Dense, 40, "dc", 1.1)
+    (source,) = padiff.diff(ours, theirs, X).sources
+    assert source.candidate.path == "block"
+
+
+def test_a_loop_is_followed_however_long_it_is() -> None:
+    """What a step adds to is made of the step before: the first layer was followed back in as many steps, and failed."""
+    none, last = frozenset[str](), 2 * sys.getrecursionlimit()
+    takes = {"m.a": frozenset({("", none), (joint("add", last), none)})}
+    takes |= {joint("add", n): frozenset({(joint("add", n - 1) if n > 1 else "", none)}) for n in range(1, last + 1)}
+    unit = HeldUnit.of_one(ModuleRecord("m", "M"), "a", ParameterRecord("m.a", ("m.a",), "float32", (4,)))
+    assert graph_of([unit], Flow(takes, frozenset({("m.a", none)}))).is_met(0)

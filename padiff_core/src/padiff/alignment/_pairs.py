@@ -198,6 +198,18 @@ class Alignment:
                 found.setdefault(pair.candidate.path, []).append(pair)
         return found
 
+    def giving(self, leaf: Leaf) -> Sequence[Call]:
+        """Return the reference's matched calls that give a tensor."""
+        return self._givers.get(leaf.token, ())
+
+    @cached_property
+    def _givers(self) -> dict[int, list[Call]]:
+        found: dict[int, list[Call]] = {}
+        for call in (pair.reference for pair in self.pairs):
+            for leaf in call.outputs:
+                found.setdefault(leaf.token, []).append(call)
+        return found
+
     def is_inside(self, call: Call) -> bool:
         """Return whether a call lies inside of one that the user mapped, which is compared as a whole."""
         around = ((self.of_reference(above), self.of_candidate(above)) for above in call.ancestors())

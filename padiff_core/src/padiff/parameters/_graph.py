@@ -145,12 +145,15 @@ class _Builder:
         order = [count] * count
         first: dict[int, str] = {}
         rank = 0
+        # In the order of the run: the first layer of a loop takes what each step made, which is made of the one before.
+        for key in self._flow.takes:
+            if key not in self._at:
+                self._nodes(key)
         for key, sources in self._flow.takes.items():
             for unit in self._at.get(key, ()):
                 if order[unit] == count:
                     order[unit], rank = rank, rank + 1
             if key not in self._at:
-                self._nodes(key)
                 continue
             found = {} if key in self._behind_sums else self._found(sources)
             for unit in self._stages(key)[0]:

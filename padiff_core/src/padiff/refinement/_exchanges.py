@@ -14,15 +14,14 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, Pair, in_doubt, region_of
-from padiff.judging import Judge
-from padiff.parameters import Correspondence, UnitMatch, held_of, link_roles, matcher
+from padiff.parameters import Correspondence, HeldUnit, UnitMatch, held_of, link_roles, matcher
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._partners import used_by_own_code, with_partners_tried
 from padiff.refinement._trials import RIGHT, Trial, trial_without_randomness
 from padiff.report import Verdict
-from padiff.trace import Trace
+from padiff.trace import Key, Trace
 
 _MOST = 20
 """Tries for one call: what attention needs (two or three of four projections, in every way), and some more."""
@@ -50,8 +49,9 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     used = used_by_own_code(correspondence) if owners else {}
     for owner in owners:
         result = with_partners_tried(used.get(owner, ()), result, evidence)
+    callers = _callers(result, bench.alignment) if owners else {}
     for owner in owners:
-        below = _below(result, owner, judge, bench.alignment)
+        below = [match for match in result.matches if owner.key in callers.get(match.candidate, ())]
         unnamed = [below[i] for i in _unnamed(below, range(len(below)))]
         cycles = list(itertools.islice(_cycles(unnamed), _MOST))
         if not cycles and owner.candidate.module.class_name not in looked:
@@ -195,24 +195,19 @@ def _unnamed(matches: Sequence[UnitMatch], group: Sequence[int]) -> list[int]:
     return [group[n] for n in in_doubt(*names)]
 
 
-def _below(known: Correspondence, owner: Pair, judge: Judge, alignment: Alignment) -> list[UnitMatch]:
-    """Return the matched units directly below a call that the dataflow does not tell apart.
+def _callers(known: Correspondence, alignment: Alignment) -> dict[HeldUnit, set[Key]]:
+    """Return which calls call the candidate's matched units that the dataflow does not tell apart, by the units.
 
     What a matched call around them uses whole is no call of theirs: there is nothing to exchange. Of what gives
     nothing that can be compared and fed, the code around shows nothing: its weights tell, which stay where they are.
     """
-    return [
-        match
-        for match in known.matches
-        if match.reference in known.symmetric
-        and not match.candidate.name
-        and any(
-            judge.alignment.around(pair) is owner
-            and pair.outputs
-            and pair.candidate.path == match.candidate.module.path
-            for pair in alignment.using(match.candidate.module.path)
-        )
-    ]
+    found: dict[HeldUnit, set[Key]] = {}
+    for match in known.matches:
+        path = match.candidate.module.path
+        if match.reference in known.symmetric and not match.candidate.name:
+            calls = [pair for pair in alignment.using(path) if pair.outputs and pair.candidate.path == path]
+            found[match.candidate] = {pair.key for pair in map(alignment.around, calls) if pair is not None}
+    return found
 
 
 def _cycles(below: Sequence[UnitMatch]) -> Iterator[Cycle]:

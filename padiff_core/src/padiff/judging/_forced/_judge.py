@@ -28,7 +28,7 @@ from padiff.judging._forced._policies import Policies
 from padiff.judging._forced._replays import Replays
 from padiff.judging._forced._sampled import sampled_gradients, sampled_values
 from padiff.judging._forced._settle import Question, Settler
-from padiff.judging._forced._shapes import moved_to_opening, of_another_shape
+from padiff.judging._forced._shapes import Openings, of_another_shape
 from padiff.judging._forced._state import of_inputs
 from padiff.judging._forced._wholes import is_mask, response_by_gradients
 from padiff.judging._metrics import Measures
@@ -89,6 +89,7 @@ class Judge:
         """Whether values were left out of the comparison that both sides mask, by other numbers."""
         self._right: dict[Key, bool | None] = {}
         self.counts = Counting(bench, forced.alone)
+        self._openings = Openings(bench)
 
     @cached_property
     def coverage(self) -> Coverage:
@@ -149,7 +150,7 @@ class Judge:
                         ruling = likened(ruling, owner, spot, self._read(spot, owner), self.settler)
                 suspicion = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
                 if ruling.verdict is Verdict.DIFFERS and check.close is None and not rough:
-                    suspicion = moved_to_opening(suspicion, self.settler.bench, self._read(spot, owner), truth)
+                    suspicion = self._openings.moved(suspicion, self._read(spot, owner), truth)
                 found.append(suspicion)
         if rough:
             return found
@@ -186,9 +187,8 @@ class Judge:
 
         Where the reference's code only hands on what a child gave, it was fed with that: it adds nothing, no chance.
         """
-        inside = (call for call in owner.reference.subtree() if call is not owner.reference)
-        matched = (call for call in inside if self.alignment.of_reference(call) is not None)
-        handed_on = any(leaf.token == spot.reference.token for call in matched for leaf in call.outputs)
+        givers = self.alignment.giving(spot.reference)
+        handed_on = any(owner.reference in call.ancestors() for call in givers)
         return value_reader(spot, self.trace.value(spot.reference) if handed_on else None)
 
     def backward(self, forward: Sequence[Suspicion]) -> list[Suspicion]:

@@ -56,6 +56,9 @@ class Randomness:
         self._replays = replays
         self._known: dict[Hashable, bool | None] = {}
         """What dropouts that are set alike have in common -> whether the two sides' are of other distributions."""
+        self._one_sided: dict[Pair, OneSided | None] = {}
+        self._drawn: dict[tuple[Pair, bool], bool | None] = {}
+        """Pair and whether its reference -> whether the own code took random numbers."""
 
     def samples(self, pair: Pair, read: Reader, *, ours: bool, backward: bool = True) -> bool:
         """Return whether one side disagrees with itself under other seeds here; or draws, at least.
@@ -81,12 +84,11 @@ class Randomness:
         """Return whether one side's own code took random numbers; None where that is not seen."""
         if self._bench.evaluating:
             return None
-        alignment = self._bench.alignment
-        return (
-            sampling(pair.reference, alignment.of_reference)
-            if ours
-            else sampling(pair.candidate, alignment.of_candidate)
-        )
+        if (pair, ours) not in self._drawn:
+            alignment = self._bench.alignment
+            calls = (pair.reference, alignment.of_reference) if ours else (pair.candidate, alignment.of_candidate)
+            self._drawn[pair, ours] = sampling(*calls)
+        return self._drawn[pair, ours]
 
     def differ(self, pair: Pair, read: Reader, what: Hashable = None, *, backward: bool = True) -> bool | None:
         """Return whether a value is of another distribution on the candidate's side; None where that is not known.
@@ -142,6 +144,11 @@ class Randomness:
 
     def on_one_side(self, pair: Pair) -> OneSided | None:
         """Return what draws in a pair's own code on one side, where nothing but functions can draw on the other."""
+        if pair not in self._one_sided:
+            self._one_sided[pair] = self._find_one_side(pair)
+        return self._one_sided[pair]
+
+    def _find_one_side(self, pair: Pair) -> OneSided | None:
         if any(map(is_sampling, (pair.reference, pair.candidate))):
             return None
         ours, theirs = (list(_without_counterpart(self._bench.alignment, pair, ours=ours)) for ours in (True, False))

@@ -25,6 +25,7 @@ class Replays(Generic[Kept]):
         self.budget = budget
         self.size = 0
         self._kept: OrderedDict[Hashable, tuple[Kept, int]] = OrderedDict()
+        self._numbers: dict[Hashable, int] = {}
 
     @classmethod
     def beside(cls, store: ValueStore) -> Replays[Kept]:
@@ -43,6 +44,10 @@ class Replays(Generic[Kept]):
             self.size -= self._kept.popitem(last=False)[1][1]
         return found
 
+    def number_of(self, condition: Hashable) -> int:
+        """Return what stands for a condition in keys: it may be as long as a run."""
+        return self._numbers.setdefault(condition, len(self._numbers))
+
     def drop(self, key: Hashable) -> None:
         """Forget what is kept under a key."""
         if key in self:
@@ -59,6 +64,7 @@ class PairReplays:
         self._bench = bench
         self._own = Replays[Any].beside(bench.trace.store)
         self.shared = shared
+        self._of_reference: dict[Pair, int] = {}
 
     def get(self, pair: Pair, what: tuple[Hashable, ...], replay: Callable[[], Any], size: Callable[[Any], int]) -> Any:
         """Return what is kept of a pair under the name of a replay; else what ``replay`` returns."""
@@ -85,7 +91,9 @@ class PairReplays:
 
         replays, place = self._place(pair)
         if ours and self.shared is not None:
-            replays, place = self.shared, self._bench.of_reference(pair)
+            if pair not in self._of_reference:
+                self._of_reference[pair] = self.shared.number_of(self._bench.of_reference(pair))
+            replays, place = self.shared, self._of_reference[pair]
         key = (place, ours, thinned, *sorted(condition.items()))
         known: Replayed | None = replays.get(key, replay, lambda found: 0 if found is None else found.size)
         return known

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 import attrs
 
@@ -17,36 +18,47 @@ from padiff.numerics import Array, difference, is_suspect
 from padiff.report import Evidence, Figures, Verdict
 
 
-def moved_to_opening(suspicion: Suspicion, bench: Bench, read: Reader, truth: Array) -> Suspicion:
-    """Return the suspicion of a call inside instead, which is given, or gives, a value of another shape.
+class Openings:
+    """Know the calls that are given, or give, values of another shape: what is wrong behind is moved there."""
 
-    What has another shape was not put in before: which of both is wrong, that value or the code behind, shows when it
-    is. A value of another size that follows from nothing else before it is at the first place that has another one.
-    """
-    if suspicion.spot is None:
-        return suspicion
-    judged = copy.copy(suspicion.pair)
-    if suspicion.spot.pair is suspicion.pair and suspicion.spot.what == "output":
-        judged.outputs = tuple({*judged.outputs, *judged.misfits})
-    openings = sorted(_openings(suspicion.pair, suspicion.spot.pair, bench), key=_place)
-    taken = [one for one in openings if one[1] == "inputs"]  # of further ones the first may be why
-    for opening in (one for one in openings if one not in taken[1:]):
-        pair, what, tied = opening
-        fed = copy.copy(pair)
-        setattr(fed, what, (*getattr(pair, what), tied))
-        given = attrs.evolve(bench, alignment=bench.alignment.with_pair(judged).with_pair(fed))
-        try:
-            found = read(given.run_candidate(judged, None, own=False, backward=False), False)
-        except Exception:  # code that cannot work on the other shape was written for its own
-            continue
-        if found is not None and not is_suspect(difference(truth, found), truth.dtype):
-            call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
-            name = f"{what.removesuffix('s')} of {pair.reference.path}"
-            return _at(suspicion, opening, bench.alignment, Evidence.of("right_when_given", call=call, name=name))
-    # A call whose other shape the code behind makes the right one of was meant to give it.
-    left = openings[:1] if suspicion.spot.reference.shape != suspicion.spot.candidate.shape else taken[:1]
-    first = next((one for one in left if _persists(one, suspicion.pair, bench.alignment)), None)
-    return suspicion if first is None else _at(suspicion, first, bench.alignment)
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    @cached_property
+    def _pairs(self) -> list[Pair]:
+        """Return the calls that are given another size, or give another shape of right ones; but for the model's."""
+        return [one for one in self._bench.alignment.pairs[1:] if one.unfit("inputs") or _reshaped(one) is not None]
+
+    def moved(self, suspicion: Suspicion, read: Reader, truth: Array) -> Suspicion:
+        """Return the suspicion of a call inside instead, which is given, or gives, a value of another shape.
+
+        What has another shape was not put in before: which of both is wrong, that value or the code behind, shows when
+        it is. A value of another size that follows from nothing else before it is at the first place that has another.
+        """
+        if suspicion.spot is None or not self._pairs:
+            return suspicion
+        judged, alignment = copy.copy(suspicion.pair), self._bench.alignment
+        if suspicion.spot.pair is suspicion.pair and suspicion.spot.what == "output":
+            judged.outputs = tuple({*judged.outputs, *judged.misfits})
+        openings = sorted(_openings(suspicion.pair, suspicion.spot.pair, self._pairs, alignment), key=_place)
+        taken = [one for one in openings if one[1] == "inputs"]  # of further ones the first may be why
+        for opening in (one for one in openings if one not in taken[1:]):
+            pair, what, tied = opening
+            fed = copy.copy(pair)
+            setattr(fed, what, (*getattr(pair, what), tied))
+            given = attrs.evolve(self._bench, alignment=alignment.with_pair(judged).with_pair(fed))
+            try:
+                found = read(given.run_candidate(judged, None, own=False, backward=False), False)
+            except Exception:  # code that cannot work on the other shape was written for its own
+                continue
+            if found is not None and not is_suspect(difference(truth, found), truth.dtype):
+                call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
+                name = f"{what.removesuffix('s')} of {pair.reference.path}"
+                return _at(suspicion, opening, alignment, Evidence.of("right_when_given", call=call, name=name))
+        # A call whose other shape the code behind makes the right one of was meant to give it.
+        left = openings[:1] if suspicion.spot.reference.shape != suspicion.spot.candidate.shape else taken[:1]
+        first = next((one for one in left if _persists(one, suspicion.pair, alignment)), None)
+        return suspicion if first is None else _at(suspicion, first, alignment)
 
 
 def of_another_shape(spot: Spot, *more: Evidence) -> Ruling:
@@ -84,18 +96,21 @@ def _place(opening: _Opening) -> tuple[int, float]:
     return (pair.candidate.index, -math.inf) if what == "inputs" else pair.candidate.end
 
 
-def _openings(owner: Pair, last: Pair, bench: Bench) -> Iterator[_Opening]:
+def _reshaped(pair: Pair) -> int | None:
+    index = other_shape(pair, "outputs") if other_shape(pair, "inputs") is None else None
+    return None if index is None or any(index in matched for matched in pair.outputs) else index
+
+
+def _openings(owner: Pair, last: Pair, pairs: Iterable[Pair], alignment: Alignment) -> Iterator[_Opening]:
     """Yield what calls of some code up to one are given in another size, or give in another shape, given right ones."""
-    for call in owner.candidate.subtree():
-        pair = bench.alignment.of_candidate(call)
-        before = last is owner or call.index < last.candidate.index
-        around = None if pair is None else bench.alignment.around(pair)
-        if pair is None or not before or around is None or call is owner.candidate:
+    for pair in pairs:
+        before = last is owner or pair.candidate.index < last.candidate.index
+        around = alignment.around(pair)
+        if not before or around is None or owner.candidate not in pair.candidate.ancestors():
             continue
         if (taken := pair.unfit("inputs")) and not around.unfit("inputs"):
             yield pair, "inputs", taken[0]
-        index = other_shape(pair, "outputs") if other_shape(pair, "inputs") is None else None
-        if index is not None and all(index not in matched for matched in pair.outputs):
+        if (index := _reshaped(pair)) is not None:
             yield pair, "outputs", (index, index)
 
 
