@@ -160,7 +160,7 @@ def test_the_block_of_a_loop_is_one_source() -> None:
 
 
 def test_a_loop_is_followed_however_long_it_is() -> None:
-    """What a step adds to is made of the step before: the first layer was followed back in as many steps, and failed."""
+    """What a step adds to is made of the step before: the first layer was followed back step by step, and failed."""
     none, last = frozenset[str](), 2 * sys.getrecursionlimit()
     takes = {"m.a": frozenset({("", none), (joint("add", last), none)})}
     takes |= {joint("add", n): frozenset({(joint("add", n - 1) if n > 1 else "", none)}) for n in range(1, last + 1)}
