@@ -11,7 +11,10 @@ import pytest
 import padiff
 from padiff.forcing import Bench
 from padiff.judging._forced._distributions import differ
+from padiff.judging._forced._randomness import Randomness
+from padiff.judging._forced._replays import PairReplays
 from padiff.testing.toy import columns, rows
+from padiff.testing.toy.adapter import ToyAdapter
 
 X = np.random.default_rng(0).standard_normal((2, 6, 4)).astype(np.float32)
 Code = Callable[[Any], Any]
@@ -104,6 +107,25 @@ def test_what_one_side_alone_draws_is_settled_by_few_replays(
     report = compared(sides[:1], sides[1:], 0)
     assert len(report.sources) == 1, report
     assert len(seen) < 30, len(seen)
+
+
+@pytest.mark.parametrize("drawn", [nothing, drop_path(0.1)], ids=["nothing", "drawn"])
+def test_where_no_generator_is_seen_a_whole_side_is_asked_once(drawn: Code, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MindSpore's generators are hidden: each value was asked under eight seeds, and again behind each refinement."""
+    monkeypatch.setattr(ToyAdapter, "random_state", lambda self: None)
+    known: list[Randomness] = []
+    initialize = Randomness.__init__
+    monkeypatch.setattr(Randomness, "__init__", lambda self, *a: (known.append(self), initialize(self, *a))[1])
+    report = compared((nothing, nothing), (lambda x: drawn(x) * 1.01, lambda x: x * 1.01), 0)
+    assert sorted(found.between for found in report.sources) == [("branch", "last"), ("first", "branch")], report
+
+    seen: list[int] = []
+    for run in (Bench.run_reference, Bench.run_candidate):
+        monkeypatch.setattr(Bench, run.__name__, lambda *a, _run=run, **k: (seen.append(k["seed"]), _run(*a, **k))[1])
+    again = Randomness(known[0]._bench, PairReplays(known[0]._bench, known[0]._replays.shared))
+    root = known[0]._bench.alignment.pairs[0]
+    again.samples(root, lambda run, ours: run.observed.value(root.reference.outputs[0]), ours=False)
+    assert bool(seen) is (drawn is not nothing), seen
 
 
 @pytest.mark.parametrize("seed", range(2))

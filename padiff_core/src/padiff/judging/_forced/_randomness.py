@@ -16,6 +16,7 @@ import attrs
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Reader, Replayed
 from padiff.judging._forced._distributions import SEEDS, differ, flat
+from padiff.judging._forced._quiet import Quiet
 from padiff.judging._forced._replays import PairReplays
 from padiff.numerics import RANDOM, SAME, Array, Difference, difference, epsilon
 from padiff.report import SIDES, Cause, Evidence
@@ -54,6 +55,7 @@ class Randomness:
     def __init__(self, bench: Bench, replays: PairReplays) -> None:
         self._bench = bench
         self._replays = replays
+        self._quiet = Quiet(bench, replays, _SEEDS)
         self._known: dict[Hashable, bool | None] = {}
         """What dropouts that are set alike have in common -> whether the two sides' are of other distributions."""
         self._one_sided: dict[Pair, OneSided | None] = {}
@@ -67,7 +69,10 @@ class Randomness:
         """
         if is_sampling(pair.reference if ours else pair.candidate):
             return True
-        seeds = _SEEDS if self._took(pair, ours=ours) is not False else _SEEDS[:2]
+        took = self._took(pair, ours=ours)
+        if took is None and self._quiet.side(pair, ours=ours):
+            return False
+        seeds = _SEEDS if took is not False else _SEEDS[:2]
         return any(self._disagrees(pair, read, ours, backward, seeds[0], seed) for seed in seeds[1:])
 
     def takes_numbers(self, pair: Pair) -> bool:

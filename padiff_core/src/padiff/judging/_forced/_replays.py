@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -26,6 +26,10 @@ class Replays(Generic[Kept]):
         self.size = 0
         self._kept: OrderedDict[Hashable, tuple[Kept, int]] = OrderedDict()
         self._numbers: dict[Hashable, int] = {}
+        self.quiet: dict[Hashable, bool] = {}
+        """What is known of whole sides: whether they give the same under all seeds."""
+        self.spent: Counter[Hashable] = Counter()
+        """How many calls of a side were replayed under all seeds to know it of theirs."""
 
     @classmethod
     def beside(cls, store: ValueStore) -> Replays[Kept]:
@@ -65,6 +69,7 @@ class PairReplays:
         self._own = Replays[Any].beside(bench.trace.store)
         self.shared = shared
         self._of_reference: dict[Pair, int] = {}
+        self.of_sides = self._own if shared is None else shared
 
     def get(self, pair: Pair, what: tuple[Hashable, ...], replay: Callable[[], Any], size: Callable[[Any], int]) -> Any:
         """Return what is kept of a pair under the name of a replay; else what ``replay`` returns."""
