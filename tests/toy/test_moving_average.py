@@ -39,3 +39,33 @@ def test_an_average_of_what_is_equal_moves_once_it_has_other_values(keep: float)
     assert report.aligned == (keep == 0.9), str(report)
     assert {source.candidate.path for source in report.sources} <= {"teacher"}, str(report)
     assert np.array_equal(candidate.teacher.offset.data, reference.teacher.bias.data)
+
+
+@pytest.mark.parametrize("keep", [0.9, 0.8, 1.0], ids=["right", "wrong", "never"])
+def test_an_average_may_be_a_buffer_on_one_side_and_frozen_on_the_other(keep: float) -> None:
+    """One that the candidate never updates was compared nowhere, where it is no buffer there."""
+
+    class Ours(rows.Module):
+        def __init__(self) -> None:
+            self.layer, self.average = rows.Linear(4, 4), rows.buffer(np.ones(4))
+
+        def forward(self, x: Any) -> Any:
+            y = self.layer(x)
+            self.average.data = (self.average.data * 0.9 + y.data.mean(0) * 0.1).astype(np.float32)
+            return y
+
+    class Theirs(rows.Module):
+        def __init__(self) -> None:
+            self.layer, self.mean = rows.Linear(4, 4), rows.parameter(4)
+            self.mean.requires_grad = False
+
+        def forward(self, x: Any) -> Any:
+            y = self.layer(x)
+            if keep < 1:
+                self.mean.data = (self.mean.data * keep + y.data.mean(0) * 0.1).astype(np.float32)
+            return y
+
+    report = padiff.diff(Ours(), Theirs(), (X,))
+    assert report.aligned == (keep == 0.9), str(report)
+    told = [(source.what.kind, str(source.what)) for source in report.sources]
+    assert told == [] if keep == 0.9 else [("updated_buffer", "mean")], str(report)

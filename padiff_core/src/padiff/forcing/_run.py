@@ -118,12 +118,13 @@ def force(
 
 
 def _rewritten(matches: Sequence[UnitMatch], trace: Trace, fed: Fed) -> Collection[str]:
-    """Return the paths of the candidate's weights that the forward of either side changed."""
+    """Return the paths of the candidate's weights that a forward of either side changed, or that stand for buffers."""
     return {
         link.candidate.parameter.path
         for match in matches
         for link in match.links
-        if link.candidate.parameter.path in fed.rewritten
+        if link.buffer
+        or link.candidate.parameter.path in fed.rewritten
         or any(held.parameter.path in trace.rewritten for held in link.references)
     }
 

@@ -236,7 +236,9 @@ class LocalSide:
     def replay(self, request: ReplayRequest) -> Replayed:
         """Run one call by itself."""
         with self._weights.kept(whole=False):
-            return replay(self._live, request)
+            found = replay(self._live, request)
+            found.buffers.update(self._weights.changing())
+            return found
 
     def permuted(self, axes: Orders, cuts: Cuts | None = None) -> LocalSide:
         """Return the side, with some tensors read in another order of axes, and some rows of some parameters."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from padiff.adapter import Parameter
-from padiff.numerics import difference
+from padiff.numerics import Array, difference
 
 
 class Weights:
@@ -26,6 +26,10 @@ class Weights:
     def renew(self) -> None:
         """Look at all of them again in the next run of the whole model: they have other values."""
         self._known = False
+
+    def changing(self) -> dict[str, Array]:
+        """Return what those hold now, by their paths, that runs were seen to change."""
+        return {path: np.array(self._all[path].view()) for path in self._changing}
 
     @contextmanager
     def kept(self, *, whole: bool = True) -> Iterator[Callable[[], list[str]]]:

@@ -284,9 +284,9 @@ def of_parameter(judge: Judge, check: StateCheck, table: Callable[[Replayed], di
         def native(parameter: ParameterRecord) -> Array | None:
             known = next((table(alone)[path] for path in parameter.paths if path in table(alone)), None)
             if known is None and link.buffer and not parameter.buffer:
-                return judge.settler.bench.reference.value(
-                    parameter.path
-                )  # a buffer may be made of parameters too, which a run does not change
+                # A buffer may be made of parameters too, which a run does not change.
+                bench = judge.settler.bench
+                return (bench.reference if ours else bench.candidate).value(parameter.path)
             return known
 
         if ours:
