@@ -238,3 +238,56 @@ def test_a_convolution_in_time_packs_a_layer_for_each_step(factor: float, biases
     assert [source.candidate.path for source in report.sources] == ["stack.1"] * (factor != 1), str(report)
     report = padiff.diff(Steps(), torch.nn.Sequential(Causal(1), Causal(2)), X.swapaxes(1, 2)[:, :6])
     assert [source.candidate.path for source in report.sources] == ["1"] * (factor != 1), str(report)
+
+
+class Mixed(torch.nn.Module):
+    """Mix the last steps of what one projection gives, each channel by itself, and gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj, self.out = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+        self.conv = torch.nn.Conv1d(3 * WIDTH, 3 * WIDTH, 3, padding=2, groups=3 * WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.conv(self.proj(x).transpose(1, 2))[..., :-2].chunk(3, 1)
+        return self.out((torch.tanh(q * k) + v).transpose(1, 2))
+
+
+class MixedApart(paddle.nn.Layer):
+    """The same with a projection and a convolution for each."""
+
+    def __init__(self, fault: bool) -> None:
+        super().__init__()
+        self.layers = paddle.nn.LayerList([paddle.nn.Linear(WIDTH, WIDTH) for _ in range(3)])
+        conv = {"groups": WIDTH, "padding": [2, 0], "data_format": "NLC"}
+        self.convs = paddle.nn.LayerList([paddle.nn.Conv1D(WIDTH, WIDTH, 3, **conv) for _ in range(3)])
+        self.out, self.fault = paddle.nn.Linear(WIDTH, WIDTH), fault
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (conv(layer(x)) for layer, conv in zip(self.layers, self.convs, strict=True))
+        return self.out(paddle.tanh(q * (v if self.fault else k)) + v)
+
+
+class MixedByHand(paddle.nn.Layer):
+    """The same with weights of its own for each step, as rows."""
+
+    def __init__(self, fault: bool) -> None:
+        super().__init__()
+        self.proj, self.out = paddle.nn.Linear(WIDTH, 3 * WIDTH), paddle.nn.Linear(WIDTH, WIDTH)
+        self.steps, self.shift = self.create_parameter([3, 3 * WIDTH]), self.create_parameter([3 * WIDTH])
+        self.order = range(2, -1, -1) if fault else range(3)
+
+    def forward(self, x: Any) -> Any:
+        x = paddle.nn.functional.pad(self.proj(x), [0, 0, 2, 0, 0, 0])
+        mixed = sum(x[:, i : i + 5] * self.steps[step] for i, step in enumerate(self.order)) + self.shift
+        q, k, v = mixed.chunk(3, -1)
+        return self.out(paddle.tanh(q * k) + v)
+
+
+@pytest.mark.parametrize("fault", [False, True], ids=["right", "wrong"])
+@pytest.mark.parametrize("candidate", [MixedApart, MixedByHand])
+def test_a_convolution_of_each_channel_goes_with_what_is_packed_in_front(candidate: Any, fault: bool) -> None:
+    """One behind a packed projection is those behind the others; its kernel may lie as rows of channels, too."""
+    report = padiff.diff(Mixed(), candidate(fault), X)
+    assert report.aligned is not fault, str(report)
+    assert len(report.sources) == fault, str(report)

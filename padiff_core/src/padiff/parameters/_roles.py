@@ -213,7 +213,7 @@ def _orientations(reference: Held, candidate: Held, fixed: bool) -> list[bool]:
     found = [False] if straight else []
     if joined and len(coarse) == 2 and not (fixed and straight):
         return [*found, True] if is_joined(fine, coarse[::-1]) else found
-    if not (fixed or broadcast) and len(reference.shape) == 2 and reference.shape[::-1] == candidate.shape:
+    if not fixed and len(fine) == 2 and shapes[0][::-1] == shapes[1]:
         found.append(True)
     return found
 
