@@ -78,3 +78,36 @@ def test_a_fault_of_the_backward_pass_is_named_all_the_same(fault: str, between:
     report = padiff.diff(Listed(), Chained(fault), X)
     assert {(found.phase, found.candidate.path) for found in report.sources} == {(Phase.BACKWARD, "")}
     assert any(found.between is not None and found.between[0] == between for found in report.sources)
+
+
+class OnEach(nn.Module):
+    """Run listed layers on each of two batches, and compare what they give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower, self.head = nn.Sequential(nn.Linear(8, 6), nn.GELU(), nn.Linear(6, 3)), nn.Linear(3, 2)
+
+    def forward(self, x: Any) -> Any:
+        apart = self.tower(x[:3]) - self.tower(x[3:])
+        return self.head(apart * apart)
+
+
+class OnBoth(OnEach):
+    """Do so on both in one."""
+
+    fault = 1.0
+
+    def forward(self, x: Any) -> Any:
+        both = self.tower(x)
+        return self.head((both[:3] - both[3:]) ** 2 * self.fault)
+
+
+@pytest.mark.parametrize("fault", [1.0, 1.1], ids=["right", "wrong"])
+def test_layers_that_the_candidate_runs_on_both_in_one_are_no_source(fault: float) -> None:
+    """What lists them was told to give another shape, and not the code behind it."""
+    candidate = OnBoth()
+    candidate.fault = fault
+    report = padiff.diff(OnEach(), candidate, X)
+    assert report.aligned is (fault == 1.0), str(report)
+    places = [(source.candidate.path, source.between) for source in report.sources]
+    assert places == ([] if fault == 1.0 else [("", ("start", "head"))]), str(report)

@@ -96,8 +96,14 @@ class Pair:
     @property
     def misfed(self) -> bool:
         """Return whether an input cannot be fed: the two sides give it other shapes, which no calls inside explain."""
-        if not (self.reference.leaf and self.candidate.leaf):
-            return bool(self.unfit("inputs"))
+        return self._leaf and self._given_another_shape
+
+    @property
+    def _leaf(self) -> bool:
+        return self.reference.leaf and self.candidate.leaf
+
+    @property
+    def _given_another_shape(self) -> bool:
         return next(_misfits(self.reference.inputs, self.candidate.inputs, self.inputs), None) is not None
 
     def unfit(self, what: str) -> list[tuple[int, int]]:
@@ -131,8 +137,13 @@ class Pair:
 
     @property
     def misfits(self) -> tuple[tuple[int, int], ...]:
-        """Return the outputs, tied in order, whose shapes differ; for calls of one kind only."""
+        """Return the outputs, tied in order, whose shapes differ; for calls of one kind only.
+
+        What calls others and is given another shape, says nothing by that of what it gives.
+        """
         if self.reference.module.kind is None or self.reference.module.kind != self.candidate.module.kind:
+            return ()
+        if not self._leaf and self._given_another_shape:
             return ()
         return tuple(_misfits(self.reference.outputs, self.candidate.outputs, self.outputs))
 

@@ -115,8 +115,14 @@ def _openings(owner: Pair, last: Pair, pairs: Iterable[Pair], alignment: Alignme
 
 
 def _persists(opening: _Opening, owner: Pair, alignment: Alignment) -> bool:
-    """Return whether all calls from an opening outwards give values of another size, too."""
+    """Return whether all calls from an opening outwards give values of another size, too.
+
+    Where one side calls a module further times, the other may call it once on all that: then another size was meant.
+    """
     pair: Pair | None = opening[0]
+    paths = {call.path for call in (*alignment.left_reference, *alignment.left_candidate)}
+    if {opening[0].reference.path, opening[0].candidate.path} & paths:
+        return False
     while pair is not None and pair is not owner:
         if not pair.unfit("outputs"):
             return False
