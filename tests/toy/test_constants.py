@@ -247,6 +247,65 @@ def test_few_numbers_of_a_power_iteration_are_copied() -> None:
     assert source.phase is Phase.FORWARD, str(source)
 
 
+def divided(module: Any, linear: Any, buffer: Any, weight: str, names: str, order: tuple[int, ...]) -> Any:
+    class One(module):
+        def __init__(self) -> None:
+            self.layer = linear(8, 6)
+            for name in names:
+                setattr(self, name, buffer(unit(np.random.standard_normal(6 if name in "lu" else 8))))
+
+        def forward(self, x: Any) -> Any:
+            left, right = (getattr(self, name).data for name in names)  # behind the dataflow's back
+            kept = getattr(self.layer, weight).data
+            return self.layer(x) / float(left @ (kept if weight == "weight" else kept.T) @ right)
+
+    class Net(module):
+        def __init__(self) -> None:
+            self.last = linear(6, 3)
+            for place in order:
+                setattr(self, "abc"[place], One())
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.a(x) + F.tanh(self.b(x)))
+
+    return Net().train(False)
+
+
+def test_buffers_of_like_layers_go_with_the_weights_beside_them() -> None:
+    """Several of one shape in modules that others name otherwise were matched with none, and not copied."""
+    reference = divided(rows.Module, rows.Linear, rows.buffer, "weight", "lr", (0, 1))
+    candidate = divided(columns.Layer, columns.Dense, columns.statistic, "kernel", "uv", (1, 0))
+    report = padiff.diff(reference, candidate, TOKENS)
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert report.transfer.buffers == 4
+
+
+class NormByHand(columns.Layer):
+    """A norm over the batch by hand, whose gain and bias are of another shape than what it keeps."""
+
+    def __init__(self, fault: float) -> None:
+        self.first, self.last, self.fault = columns.Dense(8, 6), columns.Dense(6, 3), fault
+        self.moving_mean, self.moving_variance = columns.statistic(np.zeros(6)), columns.statistic(np.ones(6))
+        self.scale, self.shift = columns.weight(1, 6), columns.weight(1, 6)
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x)
+        y = (y - self.moving_mean) / (self.moving_variance + 1e-5).sqrt()
+        return self.last(y * self.scale * self.fault + self.shift)
+
+
+@pytest.mark.parametrize("fault", [1.0, 1.1], ids=["right", "wrong"])
+def test_a_buffer_stands_for_nothing_that_is_trained(fault: float) -> None:
+    """The gain was taken for the mean, which lies as the reference's gain does, and told as frozen."""
+    norm = rows.BatchNorm(6)
+    norm.running_mean.data, norm.running_var.data = np.random.random_sample((2, 6)).astype(np.float32)
+    reference = rows.Sequential(rows.Linear(8, 6), norm, rows.Linear(6, 3)).train(False)
+    report = padiff.diff(reference, NormByHand(fault).train(False), TOKENS[0])
+    assert report.aligned is (fault == 1.0), str(report)
+    assert [source.phase for source in report.sources] == [Phase.FORWARD] * (fault != 1.0), str(report)
+
+
 class Lit(rows.Module):
     """A layer whose features are read along two directions that code gives."""
 

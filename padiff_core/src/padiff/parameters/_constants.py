@@ -60,8 +60,8 @@ def with_buffers(
 ) -> Correspondence:
     """Return the correspondence with buffers matched: equal ones first, then by dataflow (``match``), name, and shape.
 
-    What ``is_state`` names, and what is independent of the other side's, is matched as parameters are; what is left
-    are the correspondence's constants.
+    By shape those go first that lie beside parameters that belong together. What ``is_state`` names, and what is
+    independent of the other side's, is matched as parameters are; what is left are the correspondence's constants.
     """
     ours, theirs, fits = _free_buffers(known, models)
     values: dict[HeldUnit, Array] = {}
@@ -88,8 +88,12 @@ def with_buffers(
         take(lambda one, other: found.get(one) is other)
     take(lambda one, other: one.path == other.path and [*one.roles] == [*other.roles])
     rest = [(one, other) for one, other in fits if one not in pairs and other not in taken]
-    seen = Counter(unit for pair in rest for unit in pair)
-    take(lambda one, other: seen[one] == seen[other] == 1)
+    homes = _homes(known, rest)
+    for near in ([pair for pair in rest if not homes[pair[0]].isdisjoint(homes[pair[1]])], rest):
+        free = [pair for pair in near if pair[0] not in pairs and pair[1] not in taken]
+        seen = Counter(unit for pair in free for unit in pair)
+        alone = {(one, other) for one, other in free if seen[one] == seen[other] == 1}
+        take(lambda one, other, alone=alone: (one, other) in alone)  # type: ignore[misc]
     state: list[UnitMatch] = []
     constants: list[UnitMatch] = []
     iterated = _of_power_iterations(pairs, values, models[0])
@@ -124,6 +128,20 @@ def with_buffers_by_name(
         assert link is not None
         (state if is_state(link.reference, link.candidate) else constants).append(UnitMatch(one, other, [link]))
     return attrs.evolve(known, matches=[*known.matches, *state], constants=constants)
+
+
+def _homes(known: Correspondence, fits: Sequence[tuple[HeldUnit, HeldUnit]]) -> dict[HeldUnit, frozenset[int]]:
+    """Return the links of the parameters in the nearest module around each buffer that holds any that are linked."""
+    links = [link for _, link in known.links]
+    paths = [[held.parameter.path for held in link.references] for link in links]
+    sides = paths, [[link.candidate.parameter.path] for link in links]
+    return {unit: _home(unit.module.path, some) for pair in fits for unit, some in zip(pair, sides, strict=True)}
+
+
+def _home(path: str, linked: Sequence[Sequence[str]]) -> frozenset[int]:
+    top = f"{path}." if path else ""
+    inside = frozenset(i for i, some in enumerate(linked) if any(one.startswith(top) for one in some))
+    return inside if inside or not path else _home(path.rpartition(".")[0], linked)
 
 
 def _free_buffers(

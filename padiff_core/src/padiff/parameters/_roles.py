@@ -199,7 +199,10 @@ def ways_between(role: str, reference: Held, candidate: Held) -> list[Link]:
 
 
 def _may_hold(reference: Held, candidate: Held, fixed: bool) -> bool:
-    """Return whether a tensor may hold what another one does, in some layout."""
+    """Return whether a tensor may hold what another one does, in some layout: a buffer none that is trained."""
+    sides = (reference.parameter, candidate.parameter)
+    if any(one.buffer for one in sides) and any(one.trainable and not one.buffer for one in sides):
+        return False
     return bool(_orientations(reference, candidate, fixed) or axis_orders(reference.shape, candidate.shape))
 
 
