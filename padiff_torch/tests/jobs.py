@@ -129,26 +129,58 @@ def plain(rank: int, world: int, folder: Path) -> None:
     trained(wrapped, rank, world, folder)
 
 
-def trained(model: Any, rank: int, world: int, folder: Path) -> None:
-    """Record a few steps of a script's own loop."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def trained(model: Any, rank: int, world: int, folder: Path, given: float | None = None) -> None:
+    """Record a few steps of a script's own loop; ``given`` a share of its gradients, of one with Adam that evaluates.
+
+    What such a share is does not show in Adam's step.
+    """
+    optimizer = (torch.optim.SGD if given is None else torch.optim.Adam)(model.parameters(), lr=0.1)
     with padiff.record(model, folder, optimizer=optimizer) as recorder:
         for step in range(STEPS):
             loss = model(data(step, rank, world)).pow(2).mean()
             loss.backward()
+            for parameter in model.parameters() if given not in (None, 1.0) else ():
+                if parameter.grad is not None:
+                    parameter.grad *= given
             optimizer.step()
             optimizer.zero_grad()
+            if given is not None:
+                with torch.no_grad():
+                    model(data(step, rank, world))
             recorder.step(loss)
 
 
-def fully_sharded(rank: int, world: int, folder: Path) -> None:
-    """Train with FSDP, whose mesh names no axis."""
-    from torch.distributed.fsdp import fully_shard
+def with_adam(rank: int, world: int, folder: Path) -> None:
+    """Train with Adam on one rank."""
+    trained(net(), rank, world, folder, 1.0)
 
-    model = net()
-    for layer in (model[0], model[3], model):
-        fully_shard(layer, mesh=torch.distributed.init_device_mesh("cpu", (world,)))
-    trained(model, rank, world, folder)
+
+def fully_sharded(given: float | None = None) -> Job:
+    """Return a job that trains with FSDP2, whose mesh names no axis."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        from torch.distributed.fsdp import fully_shard
+
+        model = net()
+        for layer in (model[0], model[3], model):
+            fully_shard(layer, mesh=torch.distributed.init_device_mesh("cpu", (world,)))
+        trained(model, rank, world, folder, given)
+
+    return job
+
+
+def flattened(*, original: bool, given: float | None = None) -> Job:
+    """Return a job that trains with FSDP1, whose optimizer is given the ``original`` parameters, or flat ones."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        how = {"use_orig_params": original, "device_id": torch.device("cpu")}
+        model = net()
+        model[0] = FullyShardedDataParallel(model[0], **how)
+        trained(FullyShardedDataParallel(model, **how), rank, world, folder, given)
+
+    return job
 
 
 def zero(stage: int, rate: float = 0.1) -> Job:
@@ -180,7 +212,13 @@ JOBS: dict[str, tuple[Job, int]] = {
     "tp2-stale-norm": (megatron(stale_norm), 2),
     "plain": (plain, 1),
     "ddp2": (plain, 2),
-    "fsdp2": (fully_sharded, 2),
+    "with-adam": (with_adam, 1),
+    "fsdp1": (flattened(original=True), 2),
+    "fsdp1-adam": (flattened(original=False, given=1.0), 2),
+    "fsdp1-halved": (flattened(original=True, given=0.5), 2),
+    "fsdp2": (fully_sharded(), 2),
+    "fsdp2-adam": (fully_sharded(1.0), 2),
+    "fsdp2-halved": (fully_sharded(0.5), 2),
     **{f"zero{stage}": (zero(stage), 2) for stage in (1, 2, 3)},
     "zero3-rate": (zero(3, 0.12), 2),
 }

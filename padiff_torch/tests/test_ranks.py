@@ -10,7 +10,7 @@ import pytest
 import padiff
 
 JOBS = ["tp1", "tp2", "tp2-no-all-reduce", "tp2-stale-norm", "plain", "ddp2", "fsdp2", "zero1", "zero2", "zero3"]
-JOBS += ["zero3-rate"]
+JOBS += ["zero3-rate", "with-adam", "fsdp1", "fsdp1-adam", "fsdp1-halved", "fsdp2-adam", "fsdp2-halved"]
 
 
 def compared(jobs: Path, one: str, other: str) -> Any:
@@ -21,7 +21,8 @@ def compared(jobs: Path, one: str, other: str) -> Any:
     ("one", "other"),
     [
         *(("tp1", "tp2"), ("tp2", "tp1"), ("tp2", "tp2")),
-        *(("plain", name) for name in ("ddp2", "fsdp2", "zero1", "zero2", "zero3")),
+        *(("plain", name) for name in ("ddp2", "fsdp1", "fsdp2", "zero1", "zero2", "zero3")),
+        *(("with-adam", name) for name in ("fsdp1-adam", "fsdp2-adam")),
     ],
 )
 def test_jobs_that_compute_the_same_are_aligned(jobs: Path, one: str, other: str) -> None:
@@ -50,3 +51,10 @@ def test_a_learning_rate_of_a_sharded_optimizer_is_the_cause(jobs: Path) -> None
     report = compared(jobs, "plain", "zero3-rate")
     (source,) = report.sources
     assert source.cause == "lr: 0.1 in the reference, 0.12 in the candidate", report
+
+
+@pytest.mark.parametrize("job", ["fsdp1-halved", "fsdp2-halved"])
+def test_gradients_that_a_sharded_optimizer_is_given_otherwise_are_the_cause(jobs: Path, job: str) -> None:
+    """What arrived is known of the gathered parameters, before the ranks put it together."""
+    (source,) = compared(jobs, "with-adam", job).sources
+    assert (source.phase, source.cause.parameters["gradients"]["candidate"]["most"]) == ("update", 0.5)

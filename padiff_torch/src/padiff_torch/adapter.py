@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, ClassVar
@@ -13,7 +13,16 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from padiff.adapter import CAPABILITIES, Array, FrameworkAdapter, Model, Rule, host_random_state
+from padiff.adapter import (
+    CAPABILITIES,
+    AnyStepListener,
+    Array,
+    FrameworkAdapter,
+    Hook,
+    Model,
+    Rule,
+    host_random_state,
+)
 from padiff_torch import operations, optim, tensor
 from padiff_torch.distributed import trained
 from padiff_torch.distributed.separate_bias import tensor_of
@@ -57,6 +66,8 @@ class TorchAdapter(FrameworkAdapter):
         TORCH.check()
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         """Modules that a wrapper trains."""
+        self._flat: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Models whose parameters are parts of flat ones, which optimizers are given."""
 
     def wrap(self, model: Any) -> Model:
         """Wrap a module; one that something trains on several ranks is run through that."""
@@ -68,7 +79,30 @@ class TorchAdapter(FrameworkAdapter):
         if found is None:
             return super().wrap(model)
         self._trained.update(module for module in found.native.modules() if module is not found.wrapper)
+        if hasattr(found, "stepped"):
+            self._flat.add(found)
         return found
+
+    def optimizer_parameters(self, optimizer: Any) -> Iterable[tuple[Any, Mapping[str, Any]]]:
+        """Yield each parameter that is stepped, with its settings; of a flat one, those that are parts of it."""
+        parts = self._parts()
+        for native, settings in super().optimizer_parameters(optimizer):
+            yield from ((one, settings) for one in parts.get(id(native), (native,)))
+
+    def on_any_step(self, called: AnyStepListener) -> Hook:
+        """Call a function before each step of any optimizer; gradients of flat parameters are those of their parts."""
+
+        def about_to_step(optimizer: Any, gradients: Iterable[tuple[Any, Any]]) -> None:
+            parts = self._parts()
+            known = [(parts.get(id(native)), native, gradient) for native, gradient in gradients]
+            plain = [(native, gradient) for held, native, gradient in known if held is None]
+            found = [(part, part.share(gradient)) for held, _, gradient in known for part in held or ()]
+            called(optimizer, plain + [(part, gradient) for part, gradient in found if gradient.numel()])
+
+        return super().on_any_step(about_to_step)
+
+    def _parts(self) -> dict[int, Any]:
+        return {key: parts for model in self._flat for key, parts in model.stepped().items()}
 
     def tensor(self, native: Any) -> TorchTensor:
         """Wrap a tensor; one that lacks its layer's bias is read with it."""

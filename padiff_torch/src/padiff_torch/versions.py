@@ -70,7 +70,16 @@ PRIVATE: Mapping[str, str] = {
     "_buffers": "as _parameters",
     "_base": "whether a tensor is a view, and of what, has no public name",
     "_version": "the count of changes in place, which torch's own errors speak of, has no public name",
-    "_get_fsdp_state": "along which axis of a mesh fully_shard() shares data has no public name; newer versions",
+    "_get_fsdp_state": "what fully_shard() shards, and along which axis of a mesh, has no public name; newer versions",
+    "_module_info": "where a parameter of fully_shard() hangs, while it is gathered",
+    **dict.fromkeys(
+        ("_handle", "_fsdp_wrapped_module", "_params", "_param_infos", "_shared_param_infos", "_shard_param_infos"),
+        "FullyShardedDataParallel says of no parameter where it lies in a flat one",
+    ),
+    **dict.fromkeys(
+        ("_shapes", "_numels_with_padding", "_is_padding_mask", "_use_orig_params"),
+        "as _handle",
+    ),
 }
 """Names of attributes that the adapter reads wherever it meets a module or a tensor -> why; all versions have them."""
 

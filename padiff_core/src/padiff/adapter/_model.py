@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from padiff.adapter._info import offered_not
 from padiff.adapter._listening import Hook, Intercept, Listener
 from padiff.adapter._module import Module, Parameter
+from padiff.adapter._tensor import Tensor
 from padiff.errors import InputError, LiftError, NotOffered
 from padiff.import_string import loss_of, optimizer_of
 from padiff.kinds import Ranks
@@ -69,6 +70,13 @@ class Model(ABC):
 
         Calls that the framework repeats on its own in the backward pass (recomputation) are not reported.
         """
+
+    def on_gradient(self, parameter: Parameter, callback: Callable[[Tensor], Any]) -> Hook:
+        """Call back with each gradient that arrives at a parameter, until the hook is closed.
+
+        Overridden where what a pass uses is another tensor than the parameter itself: one that is gathered.
+        """
+        return self.adapter.tensor(parameter.native).on_gradient(callback)
 
     def intercept_operations(self, intercept: Intercept) -> Hook:
         """Let ``intercept`` be called in place of the framework's functions on tensors, until the hook is closed.

@@ -33,6 +33,7 @@ class DelegatingModel(Model):
     device = inner_property("device")
     modules, parameters = _of_inner("modules"), _of_inner("parameters")
     attach, intercept_operations = _of_inner("attach"), _of_inner("intercept_operations")
+    on_gradient = _of_inner("on_gradient")
     hear_operations = intercept_operations
     run, tape = _of_inner("run"), _of_inner("tape")
     preserved, evaluate, lifted = _of_inner("preserved"), _of_inner("evaluate"), _of_inner("lifted")

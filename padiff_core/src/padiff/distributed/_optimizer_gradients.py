@@ -36,6 +36,7 @@ def _merged_gradient(traces: Mapping[int, Trace], grid: Grid, path: str, how: Sp
     parts: dict[int, Summary | None] = dict(known)
     # A table that is sharded by its rows may be given its whole gradient on each rank: the optimizer takes its part.
     sizes = {rank: math.prod(trace.parameters[path].shape) for rank, trace in held.items()}
+    parts |= {rank: Summary("", (0,)) for rank, size in sizes.items() if not size}  # whose range ends before it
     whole = any(one is not None and math.prod(one.shape) > sizes[rank] for rank, one in known.items())
     for axis in grid.axes:
         kind = "shard" if axis in how.split else how.placements.get(axis, REPLICATE).kind
@@ -48,6 +49,7 @@ def _merged_gradient(traces: Mapping[int, Trace], grid: Grid, path: str, how: Sp
 
 def _together(parts: list[Summary | None], kind: str) -> Summary | None:
     """Return what is known of what the ranks of a group hold together."""
+    parts = [one for one in parts if one is None or one.shape != (0,)] or parts
     known = [one for one in parts if one is not None and one.norm is not None]
     if len(known) < len(parts) or kind not in ("replicate", "shard", "range"):
         return None

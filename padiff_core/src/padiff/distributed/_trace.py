@@ -304,8 +304,9 @@ class Merger:
         expected: Expected | None = None if self.other is None else self.other.parameter(name, path, whole)
         if name == "parameter_gradients":
             # Before a reduction each rank has its own gradient, of its own data; of another shape, of all elements.
-            shards = {axis: how for axis, how in says.items() if how.kind == "shard"}
-            known = self._averaged(shards if self._shapes(path) == shapes_of(arrays) else {}, arrays, parameter=True)
+            alike = self._shapes(path) == shapes_of(arrays)
+            shards = {axis: how for axis, how in says.items() if how.kind == "shard" and (alike or not is_data(axis))}
+            known = self._averaged(shards, arrays, parameter=True)
         spread = spread_over(arrays, self.grid, known, expected, sums=name == "parameter_gradients")
         if spread is None:
             self.step.left += 1

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import Reduction
-from padiff.kinds import Part, Placement, Ranks, Spread, parts_of_data
+from padiff.kinds import Part, Placement, Ranks, Spread, is_data, parts_of_data
 from padiff.numerics import Array, sketch
 from padiff.trace import Description, Leaf, Summary, layouts_of, summarized
+
+Shape = tuple[int, ...]
 
 
 @attrs.frozen(eq=False)
@@ -84,6 +86,17 @@ class Places:
             spread = {} if self._ranks is None else self._ranks.parameters.get(path, {})
             self._known[path] = Where(self._layouts.get(path), _shards(self._ranks, spread))
         return self._known[path]
+
+    def of_gradient(self, path: str, shape: Shape, own: Shape) -> Where:
+        """Return where a gradient of a parameter lies, which may come before the ranks that share data reduce it.
+
+        Then it is of another shape than the shard of the parameter, which is its ``own``.
+        """
+        where = self.of_parameter(path)
+        if self._ranks is None or shape == own:
+            return where
+        spread = {axis: how for axis, how in self._ranks.parameters.get(path, {}).items() if not is_data(axis)}
+        return attrs.evolve(where, shards=_shards(self._ranks, spread))
 
     def begin(self) -> None:
         """Forget what the model was given: it is called anew."""

@@ -123,16 +123,14 @@ class StepRecorder(Recorder):
 
     def watch_parameters(self, model: Model) -> None:
         """Wait for the gradients of parameters, which a script may clear before the step is over."""
-        for path, parameter in model.parameters().items():
-            if parameter.trainable and "gradients" in model.adapter.capabilities and self._kind != "structure":
-                tensor = model.adapter.tensor(parameter.native)
-                if tensor.differentiable:
-                    self.hooks.add(tensor.on_gradient(self._adding(path)).close)
+        wanted = "gradients" in model.adapter.capabilities and self._kind != "structure"
+        for path, parameter in model.parameters().items() if wanted else ():
+            if parameter.trainable and model.adapter.tensor(parameter.native).differentiable:
+                self.hooks.add(model.on_gradient(parameter, self._adding(path, tuple(parameter.shape))).close)
 
-    def _adding(self, path: str) -> Callable[[Tensor], None]:
-        where = self._places.of_parameter(path)
-
+    def _adding(self, path: str, shape: tuple[int, ...]) -> Callable[[Tensor], None]:
         def arrived(gradient: Tensor) -> None:
+            where = self._places.of_gradient(path, tuple(gradient.shape), shape)
             self._partial.setdefault(path, []).append(self._kept(gradient, f"{path}.gradient", where))
 
         return arrived

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +25,9 @@ _WRAPPERS = {
 """Qualified name of a class of wrappers, which hold the model as ``module`` -> what wraps these for padiff."""
 
 
+_FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
+
+
 def trained(model: Any, adapter: Adapter) -> WrappedModel | None:
     """Return a model that something trains on several ranks, wrapped; None for an ordinary one."""
     if isinstance(model, list | tuple):
@@ -31,10 +35,17 @@ def trained(model: Any, adapter: Adapter) -> WrappedModel | None:
         found: WrappedModel = _class("wrappers:ChunkedModel")(model, chunks, adapter)
         return found
     known = _known(model)
+    if known is None and _flat(model):
+        known = "flat:FlatModel"
     if known is None and not (isinstance(model, torch.nn.Module) and any(map(_is_sharded, model.parameters()))):
         return None
-    found = _class(known or "wrappers:ShardedModel")(model, _unwrapped(model), adapter)
+    found = _class(known or "sharded:ShardedModel")(model, _unwrapped(model), adapter)
     return found
+
+
+def _flat(model: Any) -> bool:
+    """Return whether FSDP1, which is not imported before it is used, made parameters parts of flat ones."""
+    return _FSDP in sys.modules and bool(_class("flat:is_flat")(model))
 
 
 def _known(model: Any) -> str | None:

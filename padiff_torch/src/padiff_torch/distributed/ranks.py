@@ -15,7 +15,8 @@ import torch.distributed as dist
 
 from padiff.adapter import Placement, Ranks, Spread, class_names
 from padiff_torch.distributed.numbers import MEGATRON
-from padiff_torch.distributed.pieces import is_partitioned, piece_of, whole_shape
+from padiff_torch.distributed.pieces import FlatPart, is_range, piece_of, whole_shape
+from padiff_torch.distributed.sharded import groups_of
 
 _GROUPS = {
     "tp": "get_tensor_model_parallel_group",
@@ -82,9 +83,8 @@ def _data_axes(model: Any) -> dict[str, str]:
     """Return the axes of meshes along which `fully_shard` shares data, and what they are called here."""
     found: dict[str, None] = {}
     for _, module in model.natives():
-        state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
-        info = getattr(getattr(state, "_fsdp_param_group", None), "mesh_info", None)
-        found.update(dict.fromkeys(() if info is None else _axes_of(info.mesh)))
+        for group in groups_of(module):
+            found.update(dict.fromkeys(_axes_of(group.mesh_info.mesh)))
     return {name: "dp" if len(found) == 1 else f"dp_{name.removeprefix('dp_')}" for name in found}
 
 
@@ -104,9 +104,19 @@ def _groups(natives: Any, wrapper: Any, split: bool, data: Mapping[str, str]) ->
                 mesh = native.device_mesh
                 for index, name in enumerate(_axes_of(mesh)):
                     found[data.get(name, name)] = tuple(dist.get_process_group_ranks(mesh.get_group(index)))
+            elif isinstance(native, FlatPart):
+                found.update(_groups_of(native))
         if not found:
             found["world" if wrapper is None else "dp"] = tuple(range(dist.get_world_size()))
     yield from ((name, ranks) for name, ranks in found.items() if len(ranks) > 1)
+
+
+def _groups_of(part: FlatPart) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the groups over which FSDP1 spreads a flat parameter, that of its copies behind."""
+    shards = dist.get_process_group_ranks(part.handle.process_group)
+    yield "dp" if part.copies is None else "dp_shard", tuple(shards)
+    if part.copies is not None:
+        yield "dp_replicate", tuple(dist.get_process_group_ranks(part.copies))
 
 
 def _gated(model: Any) -> set[int]:
@@ -165,7 +175,7 @@ def _spread(
         if name == split:
             stride = 2 if gated else int(getattr(native, "partition_stride", 1))
             yield name, Placement("shard", int(native.partition_dim), stride)
-        elif name == "dp" and is_partitioned(native):
+        elif name in ("dp", "dp_shard") and is_range(native):
             yield name, Placement("range")
         elif name not in ("pp", "ep", "world"):
             yield name, _REPLICATE

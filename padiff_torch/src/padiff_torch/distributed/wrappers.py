@@ -7,7 +7,7 @@ in a wider type goes past it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -89,19 +89,6 @@ class WrappedModel(TorchModel):
                 yield
         finally:
             self.beside = False
-
-
-class ShardedModel(WrappedModel):
-    """A module whose parameters `fully_shard` spread."""
-
-    def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], differentiate: Any = None) -> Any:
-        """Run it, and let go of the gathered parameters, which the outermost module keeps for a backward pass."""
-        try:
-            return super().run(args, kwargs, differentiate)
-        finally:
-            for module in self.native.modules() if not self.beside else ():
-                if hasattr(module, "reshard"):
-                    module.reshard()
 
 
 class ChunkedModel(WrappedModel):
