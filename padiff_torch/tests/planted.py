@@ -14,7 +14,7 @@ import jobs
 import torch
 import torch.distributed as dist
 from attrs import frozen
-from planted_by_hand import BY_HAND, DATA, TOKENS, by_hand, data_parallel, table, tokens, zero
+from planted_by_hand import BY_HAND, DATA, SHARED, TOKENS, by_hand, data_parallel, shared, table, tokens, zero
 
 import padiff
 
@@ -301,6 +301,7 @@ SETS: dict[str, tuple[int, dict[str, jobs.Job]]] = {
             "data-clean": data_parallel("clean"),
             "averaged-clean": data_parallel("by-hand"),
             "tokens-clean": tokens("clean"),
+            "shared-clean": shared("clean"),
             "norm-clean": data_parallel("norm"),
             "table-clean": table,
         },
@@ -311,6 +312,7 @@ SETS: dict[str, tuple[int, dict[str, jobs.Job]]] = {
             **{f"hand-{fault}": by_hand(fault) for fault in BY_HAND},
             **{f"data-{fault}": data_parallel(fault) for fault in DATA},
             **{f"tokens-{fault}": tokens(fault) for fault in TOKENS},
+            **{f"shared-{fault}": shared(fault) for fault in SHARED},
             "norm-each": data_parallel("norm"),
             "table-clean": table,
             "averaged-clean": data_parallel("by-hand"),

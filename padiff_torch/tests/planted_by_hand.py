@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 import padiff
 
-__all__ = ["BY_HAND", "DATA", "TOKENS", "by_hand", "data_parallel", "table", "tokens", "zero"]
+__all__ = ["BY_HAND", "DATA", "SHARED", "TOKENS", "by_hand", "data_parallel", "shared", "table", "tokens", "zero"]
 
 
 class Row(torch.nn.Module):
@@ -71,6 +71,55 @@ def by_hand(fault: str) -> jobs.Job:
 
 
 BY_HAND = ("clean", "bias", "gathered", "unsummed")
+
+
+class Sharing(torch.nn.Module):
+    """Layers that are split over ranks of which each has a part of all sequences, and of their norms."""
+
+    def __init__(self, rank: int, world: int) -> None:
+        super().__init__()
+        self.rank, self.world = rank, world
+        self.norm = torch.nn.LayerNorm(16)
+        self.up = Column(torch.nn.Linear(16, 32, bias=False), rank, world)
+        self.down = Row(torch.nn.Linear(32, 16), rank, world, "")
+
+    def forward(self, x: Any) -> Any:
+        from torch.distributed.nn.functional import all_reduce
+
+        whole = self.norm(x)
+        if self.world > 1:
+            parts = [torch.zeros_like(whole)] * self.world
+            parts[self.rank] = whole
+            whole = all_reduce(torch.cat(parts, 1))
+        return x + self.down(torch.tanh(self.up(whole))).chunk(self.world, 1)[self.rank]
+
+
+def shared(fault: str) -> jobs.Job:
+    """Return a job that trains such layers, by a mean over what each rank has of the sequences."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        torch.manual_seed(0)
+        model = Sharing(rank, world)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with padiff.record(model, folder, optimizer=optimizer) as recorder:
+            for step in range(jobs.STEPS):
+                given = torch.randn(4, 6, 16, generator=torch.Generator().manual_seed(step)).chunk(world, 1)[rank]
+                loss = model(given).pow(3).mean()
+                loss.backward()
+                for path, one in model.named_parameters():
+                    if path == "norm.weight" and fault == "unreduced":
+                        continue
+                    if world > 1 and path not in ("up.weight", "down.weight"):
+                        torch.distributed.all_reduce(one.grad)
+                    one.grad /= world
+                optimizer.step()
+                optimizer.zero_grad()
+                recorder.step(loss)
+
+    return job
+
+
+SHARED = ("clean", "unreduced")
 
 
 def data_parallel(fault: str) -> jobs.Job:

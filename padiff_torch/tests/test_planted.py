@@ -23,7 +23,10 @@ def jobs(ran: Callable[..., Path]) -> Path:
             (f"tensor1/{name}", f"tensor2/{name}")
             for name in ("clean", "clean-padded", "clean-clipped", "clean-parts", "clean-told")
         ),
-        *((f"one/{kind}-clean", f"two/{kind}-clean") for kind in ("hand", "data", "averaged", "tokens", "table")),
+        *(
+            (f"one/{kind}-clean", f"two/{kind}-clean")
+            for kind in ("hand", "data", "averaged", "tokens", "table", "shared")
+        ),
         *(("one/tokens-clean", f"two/tokens-{kind}") for kind in ("sharded", "told", "told-by-hand")),
         ("one/hand-clean", "tensor2/hand-clean"),
         ("tensor1/clean", "grid/clean"),
@@ -79,6 +82,7 @@ DATA: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "data-clipped": ("updates", "", "step_scaled", {}),
     "norm-each": ("output", "2", "normalized_by_each", BOTH),
     "tokens-unreduced": ("updates", "", "gradients_unreduced", BOTH),
+    "shared-unreduced": ("updated_parameter", "norm", "gradients_unreduced", BOTH),
     "tokens-each": ("loss", "", "loss_of_each_rank", BOTH),
 }
 """Name of a job -> what differs there, in which module, for which reason, of which ranks."""

@@ -61,6 +61,10 @@ class MergedStep:
     strides: set[int] = attrs.field(factory=set)
     """How often parts of what ranks share may come behind each other."""
 
+    def weights(self, path: str) -> Parts | None:
+        """Return what the ranks hold of a parameter, as the step left it where that was kept."""
+        return self.parameters.get(("updated", path)) or self.parameters.get(("weights", path))
+
     def possible(self, token: int, kind: str) -> list[Whole]:
         """Return what a value may be that could not be put together."""
         arrays, known = self.open.get((token, kind), ({}, {}))

@@ -18,7 +18,7 @@ from padiff.trace import Summary, Trace
 
 def keep_optimizer_gradient(step: MergedStep, traces: Mapping[int, Trace], path: str) -> None:
     """Keep what is known of the gradient of a parameter that the optimizers of ranks were given, where they tell it."""
-    held = step.parameters.get(("updated", path)) or step.parameters.get(("weights", path))
+    held = step.weights(path)
     found = None if held is None else _merged_gradient(traces, step.grid, path, held.spreading)
     if found is not None:
         step.trace.handed[path] = step.trace.summarized(found)

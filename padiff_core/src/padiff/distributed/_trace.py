@@ -33,7 +33,7 @@ from padiff.distributed._sketches import (
     with_nothing,
 )
 from padiff.distributed._whole import whole_shape
-from padiff.kinds import Placement, Ranks, Spread, is_data, parts_of_data, shares_data
+from padiff.kinds import Placement, Ranks, Spread, is_data, parts_of_data, shares_data, unreduced
 from padiff.numerics import Array
 from padiff.trace import OF_PARAMETERS, Call, Leaf, ParameterRecord, Samples, Summary, Trace
 
@@ -304,8 +304,10 @@ class Merger:
         expected: Expected | None = None if self.other is None else self.other.parameter(name, path, whole)
         if name == "parameter_gradients":
             # Before a reduction each rank has its own gradient, of its own data; of another shape, of all elements.
-            alike = self._shapes(path) == shapes_of(arrays)
-            shards = {axis: how for axis, how in says.items() if how.kind == "shard" and (alike or not is_data(axis))}
+            alike, weights = self._shapes(path) == shapes_of(arrays), self.step.weights(path)
+            lying = weights.spreading.placements if alike and weights is not None else says
+            shards = {axis: how for axis, how in lying.items() if how.kind == "shard"}
+            shards = shards if alike or not whole else unreduced(shards, shapes_of(arrays)[rank], whole)
             known = self._averaged(shards, arrays, parameter=True)
         spread = spread_over(arrays, self.grid, known, expected, sums=name == "parameter_gradients")
         if spread is None:

@@ -5,5 +5,5 @@ from padiff.kinds._catalogue import CATALOGUE, CONVOLUTIONS, FUSED, LAYOUT, ORDE
 from padiff.kinds._functions import VIEWS, computes, is_in_place, short_name
 from padiff.kinds._layout import Part, interleaved
 from padiff.kinds._optimizers import EPS_PLACE, is_optimizer_family, is_optimizer_rule
-from padiff.kinds._placements import UNKNOWN, Placement, Ranks, Spread, is_data, parts_of_data, shares_data
+from padiff.kinds._placements import UNKNOWN, Placement, Ranks, Spread, is_data, parts_of_data, shares_data, unreduced
 from padiff.kinds._rules import Habit, Rule, Setting, Unit

@@ -58,6 +58,15 @@ def shares_data(group: str) -> bool:
     return is_data(group) or group == _SEQUENCE
 
 
+def unreduced(spread: Spread, shape: tuple[int, ...], whole: tuple[int, ...]) -> Spread:
+    """Return how a gradient is spread that has another shape than its parameter's shard has, and that ``whole``.
+
+    Ranks that share data have not put it together yet; along the dimension of another shard it may be of all of it.
+    """
+    shards = {axis: how for axis, how in spread.items() if how.kind == "shard" and not is_data(axis)}
+    return {axis: how for axis, how in shards.items() if shape[how.dim] != whole[how.dim]}
+
+
 def parts_of_data(groups: Iterable[str], batch: int = 0, sequence: int | None = None) -> Spread:
     """Return how a value lies of which ranks that share data have each a part, along the axes that are given.
 

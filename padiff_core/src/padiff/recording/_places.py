@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.adapter import Reduction
-from padiff.kinds import Part, Placement, Ranks, Spread, is_data, parts_of_data
+from padiff.kinds import Part, Placement, Ranks, Spread, parts_of_data, unreduced
 from padiff.numerics import Array, sketch
 from padiff.trace import Description, Leaf, Summary, layouts_of, summarized
 
@@ -95,7 +95,7 @@ class Places:
         where = self.of_parameter(path)
         if self._ranks is None or shape == own:
             return where
-        spread = {axis: how for axis, how in self._ranks.parameters.get(path, {}).items() if not is_data(axis)}
+        spread = unreduced(self._ranks.parameters.get(path, {}), shape, self._ranks.shapes.get(path, own))
         return attrs.evolve(where, shards=_shards(self._ranks, spread))
 
     def begin(self) -> None:
