@@ -130,15 +130,22 @@ def test_a_cast_that_rounds_nothing_excuses_no_fault_behind_it(tmp_path: Path) -
     assert not report.aligned, str(report)
 
 
-@pytest.mark.parametrize("momentum", [0.9, 0.0])
-def test_a_step_that_casts_do_not_explain_is_found_in_whatever_step(tmp_path: Path, momentum: float) -> None:
-    """Behind the first step none was judged, since all gradients are apart by rounding: one without momentum passed."""
+@pytest.mark.parametrize(
+    ("momentum", "rate", "cause"), [(0.9, 0.01, []), (0.0, 0.01, ["momentum"]), (0.9, 0.0105, ["lr"])]
+)
+def test_a_step_that_casts_do_not_explain_is_found_in_whatever_step(
+    tmp_path: Path, momentum: float, rate: float, cause: list[str]
+) -> None:
+    """Behind the first step none was judged, since all gradients are apart by rounding: one without momentum passed.
+
+    A rate that is a little off makes steps as many times as long, whichever way rounding turns them.
+    """
     np.random.seed(0)
     models = Net(low=False), Net(low=True)
     for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
         theirs.data[...] = ours.data
-    for model, name, own in zip(models, "ab", (0.9, momentum), strict=True):
-        optimizer, rng = rows.SGD(model.parameters(), 0.01, own), np.random.default_rng(1)
+    for model, name, own, lr in zip(models, "ab", (0.9, momentum), (0.01, rate), strict=True):
+        optimizer, rng = rows.SGD(model.parameters(), lr, own), np.random.default_rng(1)
         with padiff.record(model, tmp_path / name) as recorder:
             for _ in range(3):
                 y = model(rows.Tensor(rng.standard_normal((8, SIZE), dtype=np.float32)))
@@ -147,7 +154,26 @@ def test_a_step_that_casts_do_not_explain_is_found_in_whatever_step(tmp_path: Pa
                 optimizer.clear()
                 recorder.step()
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
-    assert report.aligned is (momentum == 0.9), str(report)
     assert [(one.step, list(one.cause.parameters)) for one in report.sources] == (
-        [] if report.aligned else [(1, ["momentum"])]
-    )
+        [(int(cause == ["momentum"]), cause)] if cause else []
+    ), str(report)
+    assert report.aligned is not bool(cause)
+    assert "as far as bfloat16 shows" in str(report).splitlines()[0]
+
+
+@pytest.mark.parametrize("off", [0.0, 0.01, 0.1])
+def test_a_loss_that_sends_other_gradients_to_equal_coarse_outputs_is_a_source(tmp_path: Path, off: float) -> None:
+    """Values of a coarse type are taken for one up to a quarter of their size: from equal outputs less does."""
+    np.random.seed(0)
+    layer = Layer(SIZE, SIZE)
+    for name, share in (("a", 0.0), ("b", off)):
+        signs = rows.Tensor(np.where(np.arange(SIZE) % 2, 1 + share, 1 - share).astype(np.float32))
+        with padiff.record(layer, tmp_path / name) as recorder:
+            x = rows.Tensor(np.random.default_rng(1).standard_normal((8, SIZE), dtype=np.float32))
+            out = cast(layer(x), np.float32)
+            (out * signs).mean().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [(one.what.kind, one.candidate.path) for one in report.sources] == (
+        [("output_gradient", "")] if off == 0.1 else []
+    ), str(report)

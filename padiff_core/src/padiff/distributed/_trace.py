@@ -306,7 +306,7 @@ class Merger:
             # Before a reduction each rank has its own gradient, of its own data; of another shape, of all elements.
             alike, weights = self._shapes(path) == shapes_of(arrays), self.step.weights(path)
             lying = weights.spreading.placements if alike and weights is not None else says
-            shards = {axis: how for axis, how in lying.items() if how.kind == "shard"}
+            shards: Spread = {axis: how for axis, how in lying.items() if how.kind == "shard"}
             shards = shards if alike or not whole else unreduced(shards, shapes_of(arrays)[rank], whole)
             known = self._averaged(shards, arrays, parameter=True)
         spread = spread_over(arrays, self.grid, known, expected, sums=name == "parameter_gradients")

@@ -11,6 +11,7 @@ from padiff.judging._extra_calls import extra_calls
 from padiff.judging._findings import finding_of, place_of
 from padiff.judging._suspicion import Suspicion
 from padiff.kinds import CATALOGUE, LAYOUT
+from padiff.numerics import epsilon_of
 from padiff.parameters import Correspondence, ways_between
 from padiff.report import SIDES, Finding, Note, Verdict
 from padiff.trace import Description, Leaf, Trace, contrasts
@@ -79,15 +80,17 @@ def _not_fed(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
 def _settings(alignment: Alignment, found: Sequence[Finding], compared: Set[int] | None) -> Iterator[Note]:
     """Yield hyper-parameters that differ without effect, or of which none would show."""
     named = {f.candidate.path for f in found}
+    hidden = any(
+        epsilon_of(ours.dtype) != epsilon_of(theirs.dtype) for one in alignment.pairs for ours, theirs in one.made
+    )
     for pair in alignment.pairs:
         if pair.candidate.path in named:
             continue
         seen = compared is None or any(ours.token in compared for ours, _ in pair.made)
+        kind = ("setting_hidden" if hidden and compared is not None else "setting") if seen else "setting_unseen"
         for one in contrasts(pair.reference, pair.candidate):
             data = {"name": one.setting, "reference": one.reference, "candidate": one.candidate}
-            yield Note(
-                "setting" if seen else "setting_unseen", data, place_of(pair.reference), place_of(pair.candidate)
-            )
+            yield Note(kind, data, place_of(pair.reference), place_of(pair.candidate))
 
 
 def _left_over(alignment: Alignment) -> Iterator[Note]:

@@ -260,6 +260,10 @@ NOTES: dict[str, Phrase] = {
         "{name}: {reference} in the reference, {candidate} in the candidate; what it makes of it was not recorded"
     ),
     "setting": "{name}: {reference} in the reference, {candidate} in the candidate; no effect here",
+    "setting_hidden": (
+        "{name}: {reference} in the reference, {candidate} in the candidate; no effect shows beside what one side's "
+        "casts round"
+    ),
     "extra_call": "only the {side}'s script makes this call, to which no gradient comes: compared with nothing",
     "slices": lambda data: (
         f"the {data['side']} makes a step of one batch, the {OTHER[data['side']]} of {data['count']} slices of it: "

@@ -89,6 +89,8 @@ def _scope(report: Report) -> Iterable[str]:
         yield f"worst output difference {figure(report.output.rel_l2)}"
     if report.recorded is not None:
         yield _SHOWN.get(report.recorded.values, "in recorded runs")
+        casts = (note.data for note in report.notes if note.kind == "unlike_casts")
+        yield from (f"as far as {data['coarser']} shows" for data in casts)
     if report.phase != "both" and report.forward_only is None:
         yield "nothing else was compared, as asked"
 

@@ -204,10 +204,10 @@ class Leaps:
         if shown and size.error > max(FLOORS * known.error, sure) and not known.random:
             evidence = Evidence.of("setting_shows", known=known.error, made=size.error)
             return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
-        return self._by_leap(size, known, NEGLIGIBLE, alone=alone)
+        return self._by_leap(size, known, NEGLIGIBLE, RANDOM if alone else SAME)
 
-    def _by_leap(self, size: Size, known: Level, negligible: Threshold, *, alone: bool = False) -> tuple[Ruling, bool]:
-        """Rule on a value by what its code was given; of one layer ``alone`` rounding does not accumulate.
+    def _by_leap(self, size: Size, known: Level, negligible: Threshold, most: Threshold = SAME) -> tuple[Ruling, bool]:
+        """Rule on a value by what its code was given; by rounding alone it may leap by the ``most``.
 
         Where the user gave a rule, that decides; and the difference arises where what its code was given is nearer.
         """
@@ -224,7 +224,7 @@ class Leaps:
         sent = NEGLIGIBLE if negligible is NEGLIGIBLE else NEGLIGIBLE_SENT
         one_sided = min(max(sent(known.cast), FLOORS * known.error), SAME(known.cast))
         bound = max(SAME(size.eps), NEGLIGIBLE(known.eps), one_sided, VANISHES * drift)
-        least = min(VANISHES * negligible(size.eps), (RANDOM if alone else SAME)(size.eps))  # coarse: not the whole
+        least = min(VANISHES * negligible(size.eps), most(size.eps))  # coarse: not the whole
         leaps = size.error > max(VANISHES * max(known.error, CONSTANT(size.eps), drift), least)
         if size.eps == 0:
             bound, leaps = 0.0, size.error > 0 == known.error
@@ -234,8 +234,7 @@ class Leaps:
         if known.random:
             return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_before"),)), False
         if leaps:
-            evidence = Evidence.of("leap", known=known.error, made=size.error)
-            return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
+            return Ruling(Verdict.DIFFERS, figures, (Evidence.of("leap", known=known.error, made=size.error),)), True
         if size.error <= FLOORS * known.rounded:
             return Ruling(Verdict.ROUNDING, figures, (Evidence("rounding_magnified"),)), False
         return Ruling(Verdict.DIFFERS, figures, (_consequence(known),)), False
@@ -292,7 +291,8 @@ class Leaps:
             return
         level = self._sent.get(key)
         if level is None:
-            ruling, source = self._by_leap(size, known, NEGLIGIBLE_GRADIENT)
+            sure = spot.owner is None and not known.error and is_coarse(size.eps)  # a loss, of equal outputs
+            ruling, source = self._by_leap(size, known, NEGLIGIBLE_GRADIENT, NEGLIGIBLE_SENT if sure else SAME)
             level = self._sent[key] = Level(
                 size.error, eps=size.eps, cast=max(known.cast, cast_of(spot.reference, spot.candidate))
             )

@@ -9,6 +9,7 @@ from padiff.alignment import Alignment
 from padiff.judging._optimizer_step import contrast
 from padiff.judging._recorded._levels import cast_of
 from padiff.judging._recorded._meter import Meter
+from padiff.numerics import epsilon_of
 from padiff.parameters import Correspondence, Link
 from padiff.report import SIDES, Note
 from padiff.trace import Trace
@@ -31,7 +32,8 @@ def unlike_casts(alignment: Alignment) -> Iterator[Note]:
         both = max((both for _, both in cast), key=lambda one: cast_of(*one))
         types = {side: leaf.dtype for side, leaf in zip(SIDES, both, strict=True)}
         paths = dict.fromkeys(pair.candidate.path for pair, _ in cast)
-        yield Note("unlike_casts", {**types, "modules": list(paths)})
+        coarser = max(types.values(), key=epsilon_of)
+        yield Note("unlike_casts", {**types, "modules": list(paths), "coarser": coarser})
 
 
 def unlike_settings(meter: Meter, link: Link) -> dict[str, Any]:

@@ -22,6 +22,14 @@ class Step:
     scale: float
     """The largest root mean square of a gradient of its module's parameters."""
     eps: float
+    rate: float = 1.0
+    """The candidate's learning rate by the reference's, as their optimizers tell them."""
+
+    @property
+    def shows_rate(self) -> bool:
+        """Return whether one step is about so many times as long as the other as the rate is: noise turns it rather."""
+        lengths = [norm(step) for step in (self.ours, self.theirs)]
+        return all(lengths) and FLOORS * abs(lengths[1] / lengths[0] - self.rate) < abs(self.rate - 1)
 
     @property
     def ours(self) -> Array:
@@ -61,6 +69,8 @@ class Step:
         if not all(lengths):
             return None
         times = factor_between((start + self.ours, start + self.theirs), self.before[0])
+        if times is None and self.shows_rate:
+            times = self.rate
         if times is None:
             return None
         few = float(f"{times:.4g}")

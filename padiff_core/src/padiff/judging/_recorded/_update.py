@@ -224,16 +224,18 @@ def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> Step | None
     started, ended = (_projected(both) for both in (meter.held(link, "before"), after))
     if started is None or ended is None or started[0].shape != ended[0].shape:
         return None
+    rates = unlike_settings(meter, link).get("lr", {SIDES[0]: 1, SIDES[1]: 1})
+    rate = float(rates[SIDES[1]]) / (float(rates[SIDES[0]]) or math.inf)
     whole = all(isinstance(one, np.ndarray) for one in (*after, *sent))
     known = whole and all(one.shape == started[0].shape for one in sent)
     others = [one for one in match.links if not one.buffer and one.differentiated]
     if not known and all(_is_rounding(trace, others, link, side) for side, trace in enumerate(meter.traces)):
         nothing = np.zeros_like(started[0]), np.zeros_like(started[0])
-        return Step(started, ended, nothing, 1.0, eps)
+        return Step(started, ended, nothing, 1.0, eps, rate)
     scale = max(meter.scale(one, "arrived") for one in others)
     if known and sent[0] is sent[1]:  # one side's alone: what the other's are is open by rounding
         sent = sent[0], sent[1] + eps * scale
-    return Step(started, ended, sent if known else None, scale, eps)
+    return Step(started, ended, sent if known else None, scale, eps, rate)
 
 
 def _is_rounding(trace: Trace, links: Sequence[Link], link: Link, side: int) -> bool:
@@ -269,6 +271,8 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: Step 
         allowed = max(allowed, EXACT(max(_computed_with(match, meter.traces))))
     if done is None:
         return size.error > max(allowed, EXACT(size.eps))
+    if done.shows_rate:
+        return True
     if done.gradients is not None:
         clean = noise <= SAME(size.eps)
         sums = step_sums(done.before, done.after, done.gradients, done.scale, done.eps, clean=clean)
