@@ -241,3 +241,30 @@ def test_a_setting_of_one_layer_shows_in_low_precision(tmp_path: Path) -> None:
             recorder.step()
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert [source.candidate.path for source in report.sources] == ["0"], str(report)
+
+
+@pytest.mark.parametrize("values", ["tensors", "sketch"])
+@pytest.mark.parametrize("fault", ["", "first", "past"])
+def test_what_several_backward_passes_send_to_an_output_adds_up(tmp_path: Path, fault: str, values: Any) -> None:
+    """The last one's was kept alone, and another one in front of it was told of each parameter.
+
+    What another loss sends to parameters themselves follows from that: each was a source.
+    """
+    np.random.seed(0)
+    net = rows.Sequential(rows.Linear(6, 6), rows.LayerNorm(6), rows.Linear(6, 2))
+    for name, told in (("a", ""), ("b", fault)):
+        with padiff.record(net, tmp_path / name, values=values) as recorder:
+            y = net(rows.Tensor(TOKENS[0]))
+            first = (y * y).mean() * np.float32(2 if told == "first" else 1)
+            second = (y * y * y).mean()
+            for one in net.parameters() if told == "past" else ():
+                second = second + (one * one * one * one).sum() * np.float32(0.1)
+            first.backward()
+            second.backward()
+            recorder.step(float(second.data))
+            for one in net.parameters():
+                one.grad = None
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    expected = {"": [], "first": [("output_gradient", "")], "past": [("loss", "")]}
+    assert [(one.what.kind, one.candidate.path) for one in report.sources] == expected[fault], str(report)
+    assert report.aligned is not bool(fault)

@@ -34,6 +34,8 @@ class StepRecorder(Recorder):
         self._gives = False
         """Whether what comes next is the first output of the module at that path."""
         self._partial: dict[str, list[int]] = {}
+        self._sent: dict[int, list[int]] = {}
+        """Token of a value -> the gradients that came to it, one of each backward pass."""
         self.stepped: dict[int, list[SteppedRecord]] = {}
         """Number of an optimizer -> what it steps with."""
         self._steps: dict[str, int] = {}
@@ -82,7 +84,8 @@ class StepRecorder(Recorder):
 
     def _await(self, leaf: Leaf, tensor: Tensor, name: str, where: Where) -> None:
         def arrived(gradient: Tensor) -> None:
-            self.trace.gradients[leaf.token] = self._kept(gradient, f"{name}.gradient", where)
+            self.trace.gradients[leaf.token] = key = self._kept(gradient, f"{name}.gradient", where)
+            self._sent.setdefault(leaf.token, []).append(key)
 
         self.hooks.add(tensor.on_gradient(arrived).close)
 
@@ -159,8 +162,10 @@ class StepRecorder(Recorder):
         """Let go of every tensor, and add up what several backward passes gave to a parameter."""
         self.hooks.close()
         self.trace.stepped = [self._counted(one) for number in sorted(self.stepped) for one in self.stepped[number]]
-        if self._kind == "sketch" and any(len(keys) > 1 for keys in self._partial.values()):
+        if self._kind == "sketch" and any(len(one) > 1 for one in (*self._partial.values(), *self._sent.values())):
             self.fetch()
+        for token, keys in self._sent.items():
+            self.trace.gradients[token] = self._sum(keys, f"{token}.gradient")
         for path, keys in self._partial.items():
             first = self._stepping.get(path, len(keys))
             if not first or (first > 1 and self._kind == "summary"):

@@ -68,7 +68,8 @@ def starts(finding: Finding, alignment: Alignment) -> bool:
 def _with_the_loss(found: Sequence[Finding], first: Sequence[Finding]) -> Iterator[Finding]:
     """Yield findings without the ``first`` of the backward pass as sources, where the loss is one.
 
-    The loss has the factor of these as its cause, where it is that; another factor is another fault.
+    The loss has the factor of these as its cause, where it is that; another factor is another fault. Where no value is
+    sent another gradient inside, what it sends to parameters past the calls (a gradient's own norm) is no source.
     """
     loss = next((one for one in found if one.phase is Phase.LOSS and one.source), None)
     causes = (one.cause for one in first if one.cause is not None)
@@ -76,11 +77,16 @@ def _with_the_loss(found: Sequence[Finding], first: Sequence[Finding]) -> Iterat
     if loss is None or (scaled is not None and not _is_factor(scaled, loss)):
         yield from found
         return
+    inside = any(one.source and one.what.kind in _SENT for one in found if one not in first)
     for one in found:
+        past = not inside and one.what.kind == "parameter_gradient" and one.cause is None
         if one is loss:
             yield attrs.evolve(one, cause=one.cause or scaled)
         else:
-            yield attrs.evolve(one, source=one.source and not any(one is other for other in first))
+            yield attrs.evolve(one, source=one.source and not past and not any(one is other for other in first))
+
+
+_SENT = ("output_gradient", "input_gradient")
 
 
 def _is_factor(scaled: Cause, loss: Finding) -> bool:
