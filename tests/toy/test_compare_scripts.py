@@ -300,9 +300,10 @@ class Biased(columns.Layer):
         return self.head(y)
 
 
+@pytest.mark.parametrize("within", [True, False])
 @pytest.mark.parametrize("values", ["tensors", "summary", "sketch"])
-def test_running_variances_may_differ_by_convention_step_after_step(tmp_path: Path, values: str) -> None:
-    """From the second step on each was a source, as was the layer in an evaluation between the steps."""
+def test_running_variances_may_differ_by_convention_step_after_step(tmp_path: Path, values: str, within: bool) -> None:
+    """From the second step on each was a source, as was the layer in an evaluation between the steps, or in one."""
     net, port = Normed(), Biased()
     padiff.diff(net, port, (np.random.default_rng(0).standard_normal((15, 6), dtype=np.float32),))
     rng = np.random.default_rng(1)
@@ -312,10 +313,13 @@ def test_running_variances_may_differ_by_convention_step_after_step(tmp_path: Pa
             for batch in batches:
                 y = model(home.Tensor(batch))
                 (y * y).mean().backward()
-                recorder.step()
+                if not within:
+                    recorder.step()
                 model.train(False)
                 model(home.Tensor(batch))
                 model.train(True)
+                if within:
+                    recorder.step()
                 for parameter in model.parameters():
                     parameter.grad = None
     report = padiff.compare(tmp_path / "a", tmp_path / "b")

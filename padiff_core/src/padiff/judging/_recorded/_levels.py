@@ -115,20 +115,20 @@ def drift_of(meter: Meter, known: Correspondence, when: When = "before") -> Drif
             sums[match.candidate.module.path] = apart, whole + squares
     apart, whole = (sum(one[index] for one in sums.values()) for index in (0, 1))
     modules = {path: math.sqrt(apart / whole) for path, (apart, whole) in sums.items() if apart and whole}
-    return Drift(math.sqrt(apart / whole) if whole else 0.0, modules, _statistics(meter, known))
+    return Drift(math.sqrt(apart / whole) if whole else 0.0, modules, _statistics(meter, known, when))
 
 
-def _statistics(meter: Meter, known: Correspondence) -> dict[str, float]:
-    """Return how far apart running variances are before a step, where the frameworks track them by two conventions.
+def _statistics(meter: Meter, known: Correspondence, when: When) -> dict[str, float]:
+    """Return how far apart running variances are before a step, or behind it, by the path of the candidate's module.
 
-    By the path of the candidate's module: what that makes of them in evaluation mode is as far apart.
+    Where the frameworks track them by two conventions: what that makes of them in evaluation mode is as far apart.
     """
     found: dict[str, float] = {}
     if meter.sides[0].about.framework == meter.sides[1].about.framework:
         return found
     for match, link in known.links:
         if link.buffer and link.role == "running_var" and meter.knows(link):
-            size = meter.of_link(link, "before")
+            size = meter.of_link(link, when)
             found[match.candidate.module.path] = 0.0 if size is None or size.difference.equal else size.error
     return found
 
