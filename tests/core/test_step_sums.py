@@ -20,7 +20,7 @@ def test_elements_whose_gradients_are_rounding_are_left_out(shape: tuple[int, ..
     chosen = rng.random(shape) < unsure
     other = np.where(chosen, -sent, sent * np.float32(1 + 1e-6))
     after = before - np.float32(0.01) * np.sign(sent), before - np.float32(0.01) * np.sign(other)
-    found = step_sums((before, before), after, (sent, other), 1.0, EPS, clean=True)
+    found = step_sums((before, before), after, (sent, other), 1.0, EPS, apart=EPS)
 
     start, ours, theirs, first, second = (one.astype(np.float64) for one in (before, *after, sent, other))
     sure = np.abs(second - first) <= SAME(EPS) * np.abs(first)
@@ -46,5 +46,18 @@ def test_a_step_that_is_far_too_long_exceeds(far: float) -> None:
     sent[0] = 1e-6
     after = before - np.float32(0.01), before - np.float32(0.01)
     after[1][0] += np.float32(far)
-    found = step_sums((before, before), after, (sent, sent * np.float32(1 + 1e-7)), 1.0, EPS, clean=True)
+    found = step_sums((before, before), after, (sent, sent * np.float32(1 + 1e-7)), 1.0, EPS, apart=EPS)
     assert found.exceeds(EPS, SAME(EPS)) is (far > 0.06)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_elements_that_agree_by_chance_are_no_surer(lost: bool) -> None:
+    """What an optimizer keeps of earlier gradients is as far apart as all are: few that agree better tell no bound."""
+    rng = np.random.default_rng(0)
+    sent, kept = (rng.standard_normal(2000).astype(np.float32) for _ in range(2))
+    other, else_kept = (one * (1 + 0.015 * rng.standard_normal(2000)).astype(np.float32) for one in (sent, kept))
+    before = np.zeros(2000, np.float32)
+    after = sent + np.float32(0.9) * kept, other + np.float32(0.0 if lost else 0.9) * else_kept
+    known = (before, before), after, (sent, other), 1.0, EPS
+    assert step_sums(*known, apart=0.015).exceeds(EPS, SAME(EPS)) is lost
+    assert step_sums(*known, apart=EPS).exceeds(EPS, SAME(EPS))

@@ -177,3 +177,21 @@ def test_a_loss_that_sends_other_gradients_to_equal_coarse_outputs_is_a_source(t
     assert [(one.what.kind, one.candidate.path) for one in report.sources] == (
         [("output_gradient", "")] if off == 0.1 else []
     ), str(report)
+
+
+def test_gradients_that_slices_round_each_add_up_to_theirs(tmp_path: Path) -> None:
+    """Or that ranks do: from equal values a sum of what is rounded to a coarse type is as coarse as that."""
+    np.random.seed(0)
+    net, rng = Net(low=True), np.random.default_rng(1)
+    batches = [rng.standard_normal((8, SIZE), dtype=np.float32) for _ in range(2)]
+    for name, count in (("a", 1), ("b", 2)):
+        with padiff.record(net, tmp_path / name) as recorder:
+            for batch in batches:
+                for one in np.split(batch, count):
+                    y = net(rows.Tensor(one))
+                    ((y * y).mean() * np.float32(1 / count)).backward()
+                recorder.step()
+                for parameter in net.parameters():
+                    parameter.grad = None
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, str(report)

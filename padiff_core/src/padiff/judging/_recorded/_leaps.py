@@ -85,8 +85,6 @@ class Leaps:
         """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
         self._untold = tells_nothing(self.reference, self.candidate)
 
-    # Forward
-
     def forward(self) -> Iterator[Suspicion]:
         """Yield the values that differ, in execution order."""
         for call in self.candidate.calls:
@@ -221,8 +219,8 @@ class Leaps:
         if size.difference.equal:
             return Ruling(Verdict.EQUAL, figures, ()), False
         drift = max(self._drift.whole, known.drift)
-        sent = NEGLIGIBLE if negligible is NEGLIGIBLE else NEGLIGIBLE_SENT
-        one_sided = min(max(sent(known.cast), FLOORS * known.error), SAME(known.cast))
+        sent = (NEGLIGIBLE if negligible is NEGLIGIBLE else NEGLIGIBLE_SENT)(known.cast)
+        one_sided = min(max(sent, FLOORS * known.error), SAME(known.cast))
         bound = max(SAME(size.eps), NEGLIGIBLE(known.eps), one_sided, VANISHES * drift)
         least = min(VANISHES * negligible(size.eps), most(size.eps))  # coarse: not the whole
         leaps = size.error > max(VANISHES * max(known.error, CONSTANT(size.eps), drift), least)
@@ -238,8 +236,6 @@ class Leaps:
         if size.error <= FLOORS * known.rounded:
             return Ruling(Verdict.ROUNDING, figures, (Evidence("rounding_magnified"),)), False
         return Ruling(Verdict.DIFFERS, figures, (_consequence(known),)), False
-
-    # Backward
 
     def backward(self) -> Iterator[Suspicion]:
         """Yield the gradients that differ, in the order of the backward pass; said after `forward`."""
@@ -304,8 +300,7 @@ class Leaps:
             level.random, level.differs = known.random, ruling.verdict is Verdict.DIFFERS
             level.vaguely(known, size.least)
             check = Check(spot, True, size.difference, close=size.close)
-            if not size.difference.equal:
-                self.checks.append(check)
+            self.checks += [] if size.difference.equal else [check]
             if ruling.verdict not in AGREEING:
                 pair = spot.owner or spot.pair
                 if side := cut_side(spot.reference, spot.candidate):
@@ -343,7 +338,12 @@ class Leaps:
         known, levels = Level(), self.gradients if gradient else self.levels
         for pair in users or self.alignment.pairs[:1]:
             known.add(levels.get(pair.key, Level()))
-        return self._by_leap(size, known, NEGLIGIBLE_GRADIENT if gradient else NEGLIGIBLE)
+        ruling, source = self._by_leap(size, known, NEGLIGIBLE_GRADIENT if gradient else NEGLIGIBLE)
+        if gradient and source and size.close is None and size.error <= NEGLIGIBLE(known.eps):
+            return attrs.evolve(
+                ruling, verdict=Verdict.ROUNDING, evidence=()
+            ), False  # a sum of what ranks, or slices, round so
+        return ruling, source
 
 
 def _consequence(known: Level) -> Evidence:

@@ -43,13 +43,14 @@ class StepSums:
     peaks: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
     """Another pass: the reference's longest step anywhere, and the largest of its values before."""
 
-    def exceeds(self, eps: float, least: float, longest: float = 0.0) -> bool:
+    def exceeds(self, eps: float, least: float, longest: float = 0.0, *, times: float = ACCUMULATION) -> bool:
         """Return whether the steps are further apart than their gradients explain, a share of ``least`` at least.
 
+        These explain so many ``times`` what they are apart by.
         Where the gradients are rounding, the ``longest`` step of another parameter of the module explains one too.
         """
         noise = math.sqrt(self.noise / self.gradient) if self.gradient else 0.0
-        reach = max(least, ACCUMULATION * noise) * math.sqrt(self.ours)
+        reach = max(least, times * noise) * math.sqrt(self.ours)
         if math.sqrt(self.apart) > max(reach, EXACT(eps) * math.sqrt(self.before)):
             return True
         means = math.sqrt(self.ours / max(self.count, 1)), math.sqrt(self.before / max(self.count, 1))
@@ -64,10 +65,11 @@ def _reached(peaks: tuple[float, float], eps: float) -> float:
     return max(2 * FLOORS * peaks[0], EXACT(eps) * peaks[1])
 
 
-def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: float, *, clean: bool) -> StepSums:
+def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: float, *, apart: float) -> StepSums:
     """Return the sums of two steps; ``scale`` is the largest root mean square of a gradient of the same module.
 
-    ``clean`` says that both gradients as a whole are the same but for rounding: else zeros tell nothing.
+    Both gradients as a whole are so far ``apart``. If that is more than rounding, zeros tell nothing, and elements that
+    happen to agree better are no surer than others: the gradients of steps before need not.
 
     An optimizer that divides a gradient by its size makes a whole step of one that is rounding alone, in this step
     or in one before: small beside others of its module (the bias of keys), or not the same on both sides. Of these
@@ -76,7 +78,8 @@ def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: flo
     arrays = [*before, *after, *gradients]
     work = np.result_type(np.float32, *(one.dtype for one in arrays if one.dtype.itemsize > 4))
     found = StepSums(count=before[0].size, peaks=lambda: _peaks(before[0], after[0], work))
-    least = SAME(eps)
+    clean = apart <= SAME(eps)
+    least = FLOORS * apart if not clean and FLOORS * apart < 1 else SAME(eps)
     # A power of two brings the gradients' squares into the type's range, and changes none of them otherwise.
     shrink = 1.0 if not scale or _PLAIN[0] < scale < _PLAIN[1] else 2.0 ** -math.frexp(scale)[1]
     zeros_are_sure = clean and float(np.linalg.norm(gradients[0])) > least * scale * math.sqrt(gradients[0].size)
@@ -92,15 +95,15 @@ def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: flo
         size *= least
         unsure |= ~(distance <= size)
         ours = end - start
-        apart = other_end - other_start
-        apart -= ours
+        further = other_end - other_start
+        further -= ours
         places = np.flatnonzero(unsure)
         found.before += _squares(start, places)
         found.gradient += _squares(sent, places)
         if places.size:
-            found.unsure_peak = max(found.unsure_peak, _peak(apart[places]))
-            apart[places] = ours[places] = noise[places] = 0
-        found.apart += float(apart.dot(apart))
+            found.unsure_peak = max(found.unsure_peak, _peak(further[places]))
+            further[places] = ours[places] = noise[places] = 0
+        found.apart += float(further.dot(further))
         found.ours += float(ours.dot(ours))
         found.noise += float(noise.dot(noise))
     return found

@@ -24,7 +24,7 @@ from padiff.judging._recorded._script_notes import unlike_settings
 from padiff.judging._recorded._step_sums import step_sums
 from padiff.judging._recorded._two_steps import Step, exact
 from padiff.judging._sizes import Size, projected
-from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, SAME, UNSETTLED, Array, epsilon_of
+from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, FLOORS, SAME, UNSETTLED, Array, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase
 from padiff.trace import Trace
@@ -265,7 +265,8 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: Step 
     """
     sent = meter.of_link(link, "arrived")
     noise = max(size.eps, 0.0 if sent is None else sent.error)
-    least = (UNSETTLED if unlike_settings(meter, link) else ACCUMULATED)(size.eps)
+    unlike = bool(unlike_settings(meter, link))
+    least, times = (UNSETTLED(size.eps), FLOORS) if unlike else (ACCUMULATED(size.eps), ACCUMULATION)
     allowed = max(least, ACCUMULATION * math.sqrt(noise))
     if sent is None:
         allowed = max(allowed, EXACT(max(_computed_with(match, meter.traces))))
@@ -274,12 +275,11 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: Step 
     if done.shows_rate:
         return True
     if done.gradients is not None:
-        clean = noise <= SAME(size.eps)
-        sums = step_sums(done.before, done.after, done.gradients, done.scale, done.eps, clean=clean)
-        if not sums.exceeds(done.eps, least):
+        sums = step_sums(done.before, done.after, done.gradients, done.scale, done.eps, apart=noise)
+        if not sums.exceeds(done.eps, least, times=times):
             return False
         ours, theirs = _computed_with(match, meter.traces)
-        return ours == theirs or sums.exceeds(done.eps, least, _longest(meter, match))
+        return ours == theirs or sums.exceeds(done.eps, least, _longest(meter, match), times=times)
     return done.difference > max(allowed * done.moved, EXACT(size.eps))
 
 
