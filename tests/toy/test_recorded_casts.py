@@ -131,7 +131,8 @@ def test_a_cast_that_rounds_nothing_excuses_no_fault_behind_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("momentum", "rate", "cause"), [(0.9, 0.01, []), (0.0, 0.01, ["momentum"]), (0.9, 0.0105, ["lr"])]
+    ("momentum", "rate", "cause"),
+    [(0.9, 0.01, []), (0.0, 0.01, ["momentum"]), (0.8, 0.01, ["momentum"]), (0.9, 0.0105, ["lr"])],
 )
 def test_a_step_that_casts_do_not_explain_is_found_in_whatever_step(
     tmp_path: Path, momentum: float, rate: float, cause: list[str]
@@ -179,19 +180,29 @@ def test_a_loss_that_sends_other_gradients_to_equal_coarse_outputs_is_a_source(t
     ), str(report)
 
 
-def test_gradients_that_slices_round_each_add_up_to_theirs(tmp_path: Path) -> None:
-    """Or that ranks do: from equal values a sum of what is rounded to a coarse type is as coarse as that."""
+@pytest.mark.parametrize("limit", [np.inf, 0.01])
+def test_gradients_that_slices_round_each_add_up_to_theirs(tmp_path: Path, limit: float) -> None:
+    """Or that ranks do: from equal values a sum of what is rounded to a coarse type is as coarse as that.
+
+    So is the norm of all, by which those that are not rounded are clipped, too.
+    """
     np.random.seed(0)
-    net, rng = Net(low=True), np.random.default_rng(1)
+    models, rng = (Net(low=True), Net(low=True)), np.random.default_rng(1)
+    for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
+        theirs.data[...] = ours.data
     batches = [rng.standard_normal((8, SIZE), dtype=np.float32) for _ in range(2)]
-    for name, count in (("a", 1), ("b", 2)):
+    for net, name, count in zip(models, "ab", (1, 2), strict=True):
+        optimizer = rows.SGD(net.parameters(), 0.1)
         with padiff.record(net, tmp_path / name) as recorder:
             for batch in batches:
                 for one in np.split(batch, count):
                     y = net(rows.Tensor(one))
                     ((y * y).mean() * np.float32(1 / count)).backward()
-                recorder.step()
+                norm = np.sqrt(sum(float((parameter.grad**2).sum()) for parameter in net.parameters()))
                 for parameter in net.parameters():
-                    parameter.grad = None
+                    parameter.grad = parameter.grad * np.float32(min(1.0, limit / norm))
+                optimizer.step()
+                optimizer.clear()
+                recorder.step()
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned, str(report)

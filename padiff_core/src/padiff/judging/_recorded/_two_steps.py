@@ -51,13 +51,15 @@ class Step:
         """Return how far apart both steps are, relative to the values."""
         return norm(self.theirs - self.ours) / (norm(exact(self.before[0])) or 1.0)
 
-    def is_another(self, noise: float) -> bool:
+    def is_another(self, noise: float, *, contrasts: bool) -> bool:
         """Return whether it is further from the reference's than gradients with a ``noise`` move one as a rule.
 
-        An optimizer that divides a gradient by its size turns the steps of elements that are smaller than the noise.
+        An optimizer that divides a gradient by its size turns the steps of elements that are smaller than the noise. Of
+        two whose settings are ``contrasts`` less tells: what these make of a step is seen, or hidden by that.
         """
         apart, length = norm(self.theirs - self.ours), norm(self.ours)
-        return apart > max(FLOORS * math.sqrt(noise) * length, EXACT(self.eps) * norm(exact(self.before[0])))
+        allowed = noise if contrasts else math.sqrt(noise)
+        return apart > max(FLOORS * allowed * length, EXACT(self.eps) * norm(exact(self.before[0])))
 
     @property
     def cause(self) -> Cause | None:

@@ -64,6 +64,7 @@ def of_recorded_update(
     meter.ahead(meter.parameter_pairs(known, "updated"))
     found, near = [], []
     links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
+    shared = FLOORS * _noise(meter, links) if all(map(_is_clipped, meter.traces)) else 0.0
     for match, link in links:
         size = meter.of_link(link, "updated")
         if size is None or size.difference.equal or is_ignored(match, link, ignored):
@@ -75,11 +76,12 @@ def of_recorded_update(
             if done is None or done.gradients is None:
                 continue
             done = attrs.evolve(done, scale=math.inf)
-        if not size.close if size.close is not None else _exceeds(meter, match, link, size, done):
+        if not size.close if size.close is not None else _exceeds(meter, match, link, size, done, shared):
             found.append((link, _finding(match, link, size, done, step)))
         elif size.close is None and done is not None:
             sent = meter.of_link(link, "arrived")
-            if done.is_another(size.eps if sent is None else sent.error):
+            noise, contrasts = size.eps if sent is None else sent.error, bool(unlike_settings(meter, link))
+            if done.is_another(noise, contrasts=contrasts):
                 near.append((link, _finding(match, link, size, done, step)))
     if 2 * len(near) > len(links):  # by chance a few are
         found = found or near
@@ -113,10 +115,19 @@ def _given_otherwise(
             yield link, attrs.evolve(finding, cause=cause, evidence=evidence)
 
 
+def _is_clipped(trace: Trace) -> bool:
+    """Return whether an optimizer was given all gradients smaller than they arrived."""
+    return any(one.times < 1 for one in given_gradients(trace).values())
+
+
 def _noise(meter: Meter, links: Sequence[tuple[UnitMatch, Link]]) -> float:
     """Return how far apart the gradients of all parameters are as one, relative L2."""
-    sizes = (meter.of_link(link, "arrived") for _, link in links)
-    known = [(one.error, one.difference.scale**2 * one.difference.count) for one in sizes if one is not None]
+    sizes = ((link, meter.of_link(link, "arrived")) for _, link in links)
+    known = [
+        (0.0 if one.difference.equal else one.error, meter.scale(link, "arrived") ** 2 * one.difference.count)
+        for link, one in sizes
+        if one is not None
+    ]
     whole = sum(squares for _, squares in known)
     return math.sqrt(sum(error**2 * squares for error, squares in known) / whole) if whole else 0.0
 
@@ -257,9 +268,10 @@ def _projected(values: tuple[Any, Any]) -> tuple[Array, Array] | None:
     return None if ours is None or theirs is None or ours.shape != theirs.shape else (ours, theirs)
 
 
-def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: Step | None) -> bool:
+def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: Step | None, shared: float) -> bool:
     """Return whether two steps from equal gradients, but for rounding, can lead so far apart.
 
+    By ``shared`` the norm of all gradients, by which each is clipped, lets each step be apart.
     Of elements that lie as dense around zero as elsewhere, those that are rounding alone move the step by the square
     root of the gradient's relative error. Settings that differ are seen by less than what nothing tells.
     """
@@ -267,6 +279,7 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: Step 
     noise = max(size.eps, 0.0 if sent is None else sent.error)
     unlike = bool(unlike_settings(meter, link))
     least, times = (UNSETTLED(size.eps), FLOORS) if unlike else (ACCUMULATED(size.eps), ACCUMULATION)
+    least = max(least, shared)
     allowed = max(least, ACCUMULATION * math.sqrt(noise))
     if sent is None:
         allowed = max(allowed, EXACT(max(_computed_with(match, meter.traces))))
