@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import padiff
+from padiff.judging._likeness import likeness
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
 
@@ -34,7 +38,6 @@ CODE = {
     "reshaped": lambda x, y: (x, y.reshape(3, 2, 4, 8).transpose(0, 2, 1, 3).reshape(3, 8, 8)),
     "detached": lambda x, y: (x, detached(y)),
     "detached skip": lambda x, y: (detached(x), y),
-    "cut behind": lambda x, y: (x, y),
     "half detached": lambda x, y: (x, y * 0.5 + detached(y) * 0.5),
 }
 """What code makes of an input and of what a layer gives, before it adds the two."""
@@ -48,7 +51,9 @@ def block(base: Any, linear: Any, code: str) -> Any:
             self.linear, self.after = linear(8, 8), linear(8, 8)
 
         def forward(self, x: Any) -> Any:
-            skip, y = CODE[code](x, F.tanh(self.linear(x)))
+            y = self.linear(x)
+            y = F.sigmoid(y) if code == "sigmoid" else y if code == "no activation" else F.tanh(y)
+            skip, y = CODE.get(code, CODE[""])(x, y)
             y = self.after(y)
             return skip + (detached(y) if code == "cut behind" else y)
 
@@ -77,6 +82,8 @@ def told(code: str) -> list[str]:
         ("half", "the candidate's is 0.5 times the reference's"),
         ("sign", "the same with the other sign"),
         ("offset", "the candidate's is +0.25 in every element"),
+        ("sigmoid", "tanh of the output of linear in the reference, sigmoid of it in the candidate"),
+        ("no activation", "tanh of the output of linear in the reference, no function of it in the candidate"),
         ("input", "the candidate has the reference's input x there: another tensor, or two in another order"),
         ("no skip", "what the candidate's lacks is the input x"),
         ("twice the skip", "the candidate's has the input x in addition"),
@@ -93,6 +100,31 @@ def told(code: str) -> list[str]:
 )
 def test_what_differs_says_how_it_is_like_the_references(code: str, said: str) -> None:
     assert told(code)[0].startswith(said), told(code)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("half", "the candidate's is 0.5 times the reference's"),
+        ("no skip", "what the candidate's lacks is the input x"),
+        ("cut behind", "no gradient comes to it in the candidate"),
+        ("detached skip", "what the candidate's lacks is the gradient of the output: a path that is detached?"),
+        ("half detached", "the candidate's is 0.5 times the reference's"),
+    ],
+)
+def test_recorded_runs_say_so_too(tmp_path: Path, code: str, said: str) -> None:
+    """A gradient of which the code around adds up the parts was told at the library's own layer."""
+    models = block(rows.Module, rows.Linear, ""), block(columns.Layer, columns.Dense, code)
+    padiff.transfer(*models, TOKENS)
+    for model, side, name in zip(models, (rows, columns), "ab", strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            out = model(side.Tensor(TOKENS.copy()))
+            (out * out).mean().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    (source,) = report.sources
+    assert source.candidate.path == "block", str(report)
+    assert str(source.evidence[0]).startswith(said), str(report)
 
 
 def shifting(base: Any, linear: Any, code: str) -> Any:
@@ -124,3 +156,33 @@ def test_a_difference_at_some_tokens_says_at_which(code: str, said: str) -> None
     report = padiff.diff(shifting(rows.Module, rows.Linear, ""), shifting(columns.Layer, columns.Dense, code), TOKENS)
     (source,) = report.sources
     assert str(source.evidence[0]) == said, str(report)
+
+
+FUNCTIONS = {
+    "gelu (erf)": torch.nn.functional.gelu,
+    "gelu (tanh)": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+    "relu": torch.relu,
+    "relu6": torch.nn.functional.relu6,
+    "relu squared": lambda x: torch.relu(x) ** 2,
+    "leaky_relu (slope 0.01)": torch.nn.functional.leaky_relu,
+    "leaky_relu (slope 0.2)": lambda x: torch.nn.functional.leaky_relu(x, 0.2),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "sigmoid": torch.sigmoid,
+    "softplus": torch.nn.functional.softplus,
+    "mish": torch.nn.functional.mish,
+    "elu": torch.nn.functional.elu,
+    "selu": torch.nn.functional.selu,
+    "hard_sigmoid": torch.nn.functional.hardsigmoid,
+    "hard_swish": torch.nn.functional.hardswish,
+    "softsign": torch.nn.functional.softsign,
+    "tanh": torch.tanh,
+}
+
+
+@pytest.mark.parametrize(("one", "other"), list(itertools.pairwise([*FUNCTIONS, "gelu (erf)"])))
+def test_activations_are_recognised_by_what_they_make(one: str, other: str) -> None:
+    x = 3 * torch.randn(4, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    ours, theirs = (FUNCTIONS[name](x).numpy() for name in (one, other))
+    found = likeness(ours, theirs, [("input x", x.numpy())], 1e-6)
+    assert str(found) == f"{one} of the input x in the reference, {other} of it in the candidate"

@@ -14,13 +14,13 @@ import numpy as np
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced, Reader, Spot
 from padiff.judging._causes import OF_PARAMETERS, OF_STATE, as_parameters, cause_between
-from padiff.judging._forced._likeness import likeness
 from padiff.judging._forced._settle import Settler
+from padiff.judging._likeness import likeness, named_around
 from padiff.judging._suspicion import Ruling, Suspicion
-from padiff.numerics import ROUNDING, SAME, TOGETHER, difference, epsilon, numpy_dtype
+from padiff.numerics import ROUNDING, TOGETHER, difference, epsilon, numpy_dtype
 from padiff.parameters import Correspondence, UnitMatch
 from padiff.report import Cause, Evidence, Phase, Verdict
-from padiff.trace import Contrast, Described, Leaf, Trace, contrasts
+from padiff.trace import Contrast, Described, Trace, contrasts
 
 
 def found_by_setting(settler: Settler, pair: Pair, matches: Sequence[UnitMatch], read: Reader) -> Cause | None:
@@ -79,7 +79,7 @@ def likened(
     eps = epsilon(numpy_dtype(spot.reference.dtype))
     phase = Phase.BACKWARD if gradient else Phase.FORWARD
     explained = ruling.hint is not None or cause_between(owner, phase) is not None
-    if ruling.verdict is not Verdict.DIFFERS or explained or ruling.figures.rel_l2 <= SAME(eps):
+    if ruling.verdict is not Verdict.DIFFERS or explained:
         return ruling
     for dtype in ("float64", None):
         runs = settler.runs(owner, dtype, backward=gradient)
@@ -90,26 +90,12 @@ def likened(
             return ruling
         seen = runs.reference.observed
         values = seen.gradients if gradient else seen.values
-        leaves = ((name, leaf) for name, leaf in _named(owner, settler.bench.alignment) if leaf.token in values)
+        leaves = ((name, leaf) for name, leaf in named_around(owner, settler.bench.alignment) if leaf.token in values)
         named = ((name, values[leaf.token]) for name, leaf in leaves if leaf.token != spot.reference.token)
         theirs = np.zeros_like(ours) if theirs is None and gradient else theirs
         found = None if theirs is None else likeness(ours, theirs, named, ROUNDING(eps), gradient=gradient)
         return ruling if found is None else attrs.evolve(ruling, evidence=(found, *ruling.evidence))
     return ruling
-
-
-def _named(owner: Pair, alignment: Alignment) -> Iterator[tuple[str, Leaf]]:
-    """Yield the values around a call's own code, as the reference has them, by names that repeated blocks share."""
-    call = owner.reference
-    inside = [inner for inner in call.subtree() if inner is not call and alignment.of_reference(inner) is not None]
-    below = [(inner, f" of {inner.path.removeprefix(f'{call.path}.')}") for inner in inside]
-    told: set[int] = set()
-    for what, holders in (("output", [(call, "")]), ("input", [(call, "")]), ("output", below), ("input", below)):
-        for holder, whose in holders:
-            for leaf in holder.leaves(what):
-                if leaf.token not in told:
-                    told.add(leaf.token)
-                    yield (what if leaf.path in ("", what) else f"{what} {leaf.path}") + whose, leaf
 
 
 def with_uncalled_named(

@@ -20,6 +20,7 @@ from padiff.judging._metrics import Measures
 from padiff.judging._notes import harmless_note, notes_of, other_bytes, same_bytes
 from padiff.judging._parameters import constant_notes, parameter_findings
 from padiff.judging._parts import part_notes
+from padiff.judging._recorded._alike import likened_here
 from padiff.judging._recorded._changed_weights import beside_changed_weights
 from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
@@ -45,16 +46,7 @@ from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
 from padiff.parameters import Correspondence, PartAlone
-from padiff.report import (
-    Cause,
-    Evidence,
-    Figures,
-    Finding,
-    Note,
-    Phase,
-    Verdict,
-    What,
-)
+from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Verdict, What
 from padiff.trace import Leaf, Trace
 
 
@@ -205,7 +197,7 @@ class Recorded(Gathered):
         shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(Forced(leaps.checks), step)]
         models = leaps.meter.sides[0].about, leaps.meter.sides[1].about
-        told = _by_order(_once(told))
+        told = [likened_here(one, leaps) for one in _by_order(_once(told))]
         judged = of_uncalled_buffers(told, self.judged(told, known, params, step), known, leaps)
         judged = frozen_together(judged, models)
         ends = [*unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))]

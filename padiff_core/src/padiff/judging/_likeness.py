@@ -1,24 +1,26 @@
-"""Say how two values that differ are alike: what one would look for who prints both.
-
-Both come of one call by itself, in float64 where that runs: what agrees there up to a rounding in float32 is the same.
-"""
+"""Say how two values that differ are alike: what one would look for who prints both."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import numpy as np
 
-from padiff.numerics import Array, difference, same_numbers
+from padiff.alignment import Alignment, Pair
+from padiff.judging._activations import applied
+from padiff.numerics import FLOORS, Array, difference, same_numbers
 from padiff.report import Evidence
+from padiff.trace import Leaf
 
 Named = Iterable[tuple[str, Array]]
 """Values of the reference around the one in question, each by its name."""
 
 _FEW = 8
 """Elements of which nothing is concluded: any two numbers are multiples of each other."""
+_NEAR = 1e-3
+"""Relative L2 up to which two values may be said to be one, however coarse their type is."""
 _LARGEST = 1 << 24
 """Elements beyond which it is not looked for."""
 _ROOTS = 4096
@@ -28,11 +30,14 @@ _ROOTS = 4096
 def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient: bool = False) -> Evidence | None:
     """Return in which way the candidate's value is like the reference's, from which it differs; None for no known one.
 
-    ``bound`` is up to what relative L2 two values count as one.
+    ``bound`` is up to what relative L2 two values count as one, `_NEAR` at most.
     """
+    bound = min(bound, _NEAR)
     if ours.shape != theirs.shape or ours.size > _LARGEST or {ours.dtype.kind, theirs.dtype.kind} != {"f"}:
         return None
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+        return None
+    if _same(ours, theirs, FLOORS * bound):
         return None
     if not (ours.any() and theirs.any()):
         side = "candidate" if ours.any() else "reference"
@@ -42,6 +47,7 @@ def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient
     lacks = [partial(_lacking, value=value, name=name, gradient=gradient) for name, value in known]
     tells: list[Callable[..., Evidence | None]] = [
         *(partial(tell, whole=True) for tell in lacks),
+        *(partial(_function, value=value, name=name) for name, value in known),
         *(partial(_mistaken, value=value, name=name) for name, value in known),
         _multiple,
         _offset,
@@ -53,12 +59,31 @@ def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient
     return next((one for one in found if one is not None), None)
 
 
+def named_around(owner: Pair, alignment: Alignment) -> Iterator[tuple[str, Leaf]]:
+    """Yield the values around a call's own code, as the reference has them, by names that repeated blocks share."""
+    call = owner.reference
+    inside = [inner for inner in call.subtree() if inner is not call and alignment.of_reference(inner) is not None]
+    below = [(inner, f" of {inner.path.removeprefix(f'{call.path}.')}") for inner in inside]
+    told: set[int] = set()
+    for what, holders in (("output", [(call, "")]), ("input", [(call, "")]), ("output", below), ("input", below)):
+        for holder, whose in holders:
+            for leaf in holder.leaves(what):
+                if leaf.token not in told:
+                    told.add(leaf.token)
+                    yield (what if leaf.path in ("", what) else f"{what} {leaf.path}") + whose, leaf
+
+
 def _same(ours: Array, theirs: Array, bound: float) -> bool:
     return difference(ours, theirs).rel_l2 <= bound
 
 
 def _mistaken(_: Array, theirs: Array, bound: float, *, value: Array, name: str) -> Evidence | None:
     return Evidence.of("mistaken_value", value=name) if _same(value, theirs, bound) else None
+
+
+def _function(ours: Array, theirs: Array, bound: float, *, value: Array, name: str) -> Evidence | None:
+    found = applied((ours, theirs), value, bound)
+    return found and Evidence.of("functions", reference=found[0], candidate=found[1], value=name)
 
 
 def _multiple(ours: Array, theirs: Array, bound: float) -> Evidence | None:

@@ -1,0 +1,80 @@
+"""Recognise functions of one number that models apply to every element, by what they make of a few."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from padiff.numerics import Array, sample
+
+_SAMPLED = 1024
+"""Elements by which a function is recognised: what is done to each shows in few."""
+_SURE = 8
+"""Values other than zero, and as many of either sign, without which a function is not recognised."""
+
+
+def _sigmoid(x: Array) -> Any:
+    return 0.5 * (1 + np.tanh(0.5 * x))
+
+
+def _softplus(x: Array) -> Any:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def _erf(x: Array) -> Any:
+    return np.array([math.erf(one) for one in x])
+
+
+def _elu(x: Array) -> Any:
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+
+_FUNCTIONS: Mapping[str, Callable[[Array], Any]] = {
+    "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "relu squared": lambda x: np.maximum(x, 0) ** 2,
+    "leaky_relu (slope 0.01)": lambda x: np.where(x > 0, x, 0.01 * x),
+    "leaky_relu (slope 0.1)": lambda x: np.where(x > 0, x, 0.1 * x),
+    "leaky_relu (slope 0.2)": lambda x: np.where(x > 0, x, 0.2 * x),
+    "gelu (erf)": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
+    "gelu (tanh)": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "quick_gelu": lambda x: x * _sigmoid(1.702 * x),
+    "silu": lambda x: x * _sigmoid(x),
+    "sigmoid": _sigmoid,
+    "tanh": np.tanh,
+    "softplus": _softplus,
+    "mish": lambda x: x * np.tanh(_softplus(x)),
+    "elu": _elu,
+    "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0))),
+    "hard_sigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+    "hard_sigmoid (slope 0.2)": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
+    "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "exp": np.exp,
+    "abs": np.abs,
+    "square": np.square,
+    "no function": lambda x: x,
+}
+"""Names as the frameworks have them -> what they make of numbers."""
+
+
+def applied(values: tuple[Array, Array], to: Array, bound: float) -> tuple[str, str] | None:
+    """Return which two functions make both values of a third, element by element; None where they are not known.
+
+    All have one shape. ``bound`` is up to what relative L2 two values count as one.
+    """
+    x, ours, theirs = (sample(one, _SAMPLED) for one in (to, *values))
+    if min(np.count_nonzero(x > 0), np.count_nonzero(x < 0)) < _SURE:
+        return None
+    names: list[str | None] = [None, None]
+    with np.errstate(all="ignore"):
+        for name, function in _FUNCTIONS.items():
+            made = function(x)
+            for side, value in enumerate((ours, theirs)):
+                if names[side] is None and np.linalg.norm(made - value) <= bound * np.linalg.norm(value):
+                    names[side] = name
+    first, second = names
+    return None if first is None or second is None or first == second else (first, second)

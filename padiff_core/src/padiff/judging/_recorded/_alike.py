@@ -1,0 +1,48 @@
+"""Say how values of recorded runs are like the reference's, where more differs than what they are made of explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+import numpy as np
+
+from padiff.judging._causes import cause_between
+from padiff.judging._likeness import likeness, named_around
+from padiff.judging._recorded._leaps import Leaps
+from padiff.judging._sizes import held
+from padiff.judging._suspicion import Suspicion
+from padiff.numerics import FLOORS, ROUNDING, Array, epsilon
+from padiff.report import Phase
+from padiff.trace import Leaf
+
+
+def likened_here(one: Suspicion, leaps: Leaps) -> Suspicion:
+    """Return a suspicion with how its value, or gradient, is like the reference's, where both were kept whole."""
+    leap = next((said.figures for said in one.ruling.evidence if said.kind == "leap"), None)
+    spot, gradient = one.spot, one.phase is Phase.BACKWARD
+    if leap is None or spot is None or not one.arises or cause_between(one.pair, one.phase) is not None:
+        return one
+
+    def read(side: int, leaf: Leaf) -> Array | None:
+        trace = leaps.meter.traces[side]
+        found = held(trace, (trace.gradients if gradient else trace.values).get(leaf.token))
+        return found if isinstance(found, np.ndarray) else None
+
+    def named() -> Iterator[tuple[str, Array]]:
+        for name, leaf in named_around(one.pair, leaps.alignment):
+            fits = leaf.token != spot.reference.token and leaf.shape == spot.reference.shape
+            value = read(0, leaf) if fits else None
+            if value is not None:
+                yield name, value
+
+    ours, theirs = read(0, spot.reference), read(1, spot.candidate)
+    if gradient and (ours is None) is not (theirs is None):  # it did not come
+        ours, theirs = (np.zeros_like(b) if a is None else a for a, b in ((ours, theirs), (theirs, ours)))
+    if ours is None or theirs is None:
+        return one
+    bound = max(ROUNDING(epsilon(ours.dtype)), FLOORS * leap["known"])
+    found = likeness(ours, theirs, named(), bound, gradient=gradient)
+    if found is None:
+        return one
+    return attrs.evolve(one, ruling=attrs.evolve(one.ruling, evidence=(found, *one.ruling.evidence)))
