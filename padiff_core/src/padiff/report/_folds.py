@@ -21,7 +21,7 @@ def fold_block(block: Block, total: int) -> Iterator[Line]:
     """Yield the block of many findings of one kind: what each is about, repeated layers once."""
     group = block.findings
     kind = trouble(group[0])
-    title = _TITLES[kind].format(words.plural(len(group), "parameter"))
+    title = _TITLES[kind].format(words.plural(sum(trouble(one) == kind for one in group), "parameter"))
     yield heading((numbered(block.numbers, total), "source"), (f"  {title}", "bold"))
     said = words.folded(_row(finding) for finding in group)
     yield from several("these", said, most=MOST_LINES, rest="(report.sources has all)")

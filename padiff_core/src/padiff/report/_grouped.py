@@ -14,7 +14,9 @@ _SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "frozen", 
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
 _GRADIENTS = ("parameter_gradient", "input_gradient")
 """The gradients that a call gives back: to its caller, and to the parameters that it holds."""
-_KINDS = ("other_shape", "beside_other_shape", "no_counterpart", "before_any_run")
+_OF_SIZE = ("other_shape", "beside_other_shape")
+"""Kinds of evidence that a layer is of another size, and that one of its parameters is not."""
+_KINDS = (*_OF_SIZE, "no_counterpart", "before_any_run")
 """Kinds of the evidence on which findings rest that are folded, each kind by itself."""
 
 
@@ -82,7 +84,8 @@ def _code(source: Finding) -> object:
 def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
     """Put together what is one piece: a layer that one side alone has, the own code of one call, its gradients.
 
-    What one side packs has no call of its own on the other: it is in the code around it there.
+    So is what fits, and has no counterpart since another parameter of its layer does not. What one side packs has no
+    call of its own on the other: it is in the code around it there.
     """
     pieces: list[list[Finding]] = []
     known: dict[object, list[Finding]] = {}
@@ -90,14 +93,16 @@ def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
         own = source.cause is None and (source.between is not None or source.what.kind in _GRADIENTS)
         sides = [(number, side.path, side.call) for number, side in enumerate((source.reference, source.candidate))]
         lacking = source.cause is not None and source.cause.name == "missing_module"
+        lacking |= trouble(source) in _OF_SIZE
         keys = [(source.phase, source.step, place) for place in (sides if own else [tuple(sides)] if lacking else [])]
-        piece: list[Finding] = next((known[key] for key in keys if key in known), [])
+        joins = [] if trouble(source) == _OF_SIZE[0] else keys
+        piece: list[Finding] = next((known[key] for key in joins if key in known), [])
         if not piece:
             pieces.append(piece)
         piece.append(source)
         known.update(dict.fromkeys(keys, piece))
     for piece in pieces:  # where it arises, then what else shows it
-        piece.sort(key=lambda one: one.between is None)
+        piece.sort(key=lambda one: (one.between is None, trouble(one) == _OF_SIZE[1]))
     return pieces
 
 
