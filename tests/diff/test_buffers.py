@@ -240,3 +240,37 @@ def test_another_tensor_may_take_a_buffers_place(reference: Any, candidate: Any)
 def test_a_wrong_tensor_in_a_buffers_place_is_named() -> None:
     (source,) = padiff.diff(Moving(), ExchangedInPaddle(0.2), (X,)).sources
     assert (source.phase, source.what) == (Phase.BUFFER, "buffer average after the run")
+
+
+class Normed(torch.nn.Module):
+    """Norm what a layer gives, channels second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = torch.nn.Linear(5, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(torch.tanh(self.norm(self.first(x).transpose(1, 2)).transpose(1, 2)))
+
+
+class NormedInRows(paddle.nn.Layer):
+    """The same, with all steps as rows of one batch."""
+
+    def __init__(self, epsilon: float, momentum: float) -> None:
+        super().__init__()
+        self.first, self.last = paddle.nn.Linear(5, 6), paddle.nn.Linear(6, 3)
+        self.norm = paddle.nn.BatchNorm1D(6, epsilon=epsilon, momentum=momentum)
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x)
+        return self.last(paddle.tanh(self.norm(y.reshape([-1, 6])).reshape(y.shape)))
+
+
+@pytest.mark.parametrize(("epsilon", "momentum", "phase"), [(1e-3, 0.9, "forward"), (1e-5, 0.5, "buffer")])
+def test_a_setting_of_a_norm_in_rows_is_the_cause_of_what_it_changes(
+    epsilon: float, momentum: float, phase: str
+) -> None:
+    """Any bit in a running statistic was told as a source, with another epsilon as its cause."""
+    x = np.random.default_rng(0).standard_normal((3, 7, 5), dtype=np.float32)
+    report = padiff.diff(Normed(), NormedInRows(epsilon, momentum), x)
+    assert {source.phase for source in report.sources} == {phase}, str(report)
