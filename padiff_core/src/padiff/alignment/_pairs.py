@@ -96,11 +96,11 @@ class Pair:
     @property
     def misfed(self) -> bool:
         """Return whether an input cannot be fed: the two sides give it other shapes, which no calls inside explain."""
-        return self._leaf and self._given_another_shape
+        return self.reference.leaf and self.candidate.leaf and self._given_another_shape
 
     @property
-    def _leaf(self) -> bool:
-        return self.reference.leaf and self.candidate.leaf
+    def _of_one_kind(self) -> bool:
+        return self.reference.module.kind is not None and self.reference.module.kind == self.candidate.module.kind
 
     @property
     def _given_another_shape(self) -> bool:
@@ -111,9 +111,10 @@ class Pair:
 
         No layout explains why they have no counterpart.
         """
-        ours, theirs = getattr(self.reference, what), getattr(self.candidate, what)
-        found = _misfits(ours, theirs, getattr(self, what))
-        return [(i, j) for i, j in found if math.prod(ours[i].shape) != math.prod(theirs[j].shape)]
+        ours, theirs, tied = getattr(self.reference, what), getattr(self.candidate, what), getattr(self, what)
+        return [
+            (i, j) for i, j in _misfits(ours, theirs, tied) if math.prod(ours[i].shape) != math.prod(theirs[j].shape)
+        ]
 
     @property
     def unfed(self) -> tuple[str, ...]:
@@ -125,11 +126,7 @@ class Pair:
     @property
     def misordered(self) -> tuple[tuple[int, int], ...]:
         """Return the inputs of a module of one kind that the sides give it with their axes in another order."""
-        if (
-            not self.misfed
-            or self.reference.module.kind is None
-            or self.reference.module.kind != self.candidate.module.kind
-        ):
+        if not self.misfed or not self._of_one_kind:
             return ()
         found = _misfits(self.reference.inputs, self.candidate.inputs, self.inputs)
         ours, theirs = self.reference.inputs, self.candidate.inputs
@@ -141,9 +138,7 @@ class Pair:
 
         What calls others and is given another shape, says nothing by that of what it gives.
         """
-        if self.reference.module.kind is None or self.reference.module.kind != self.candidate.module.kind:
-            return ()
-        if not self._leaf and self._given_another_shape:
+        if not self._of_one_kind or (self._given_another_shape and not self.misfed):
             return ()
         return tuple(_misfits(self.reference.outputs, self.candidate.outputs, self.outputs))
 

@@ -19,8 +19,6 @@ Named = Iterable[tuple[str, Array]]
 
 _FEW = 8
 """Elements of which nothing is concluded: any two numbers are multiples of each other."""
-_NEAR = 1e-3
-"""Relative L2 up to which two values may be said to be one, however coarse their type is."""
 _LARGEST = 1 << 24
 """Elements beyond which it is not looked for."""
 _ROOTS = 4096
@@ -30,19 +28,19 @@ _ROOTS = 4096
 def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient: bool = False) -> Evidence | None:
     """Return in which way the candidate's value is like the reference's, from which it differs; None for no known one.
 
-    ``bound`` is up to what relative L2 two values count as one, `_NEAR` at most.
+    ``bound`` is up to what relative L2 two values count as one.
     """
-    bound = min(bound, _NEAR)
     if ours.shape != theirs.shape or ours.size > _LARGEST or {ours.dtype.kind, theirs.dtype.kind} != {"f"}:
         return None
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
+    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)  # what masks is too large for a product
     if _same(ours, theirs, FLOORS * bound):
         return None
     if not (ours.any() and theirs.any()):
         side = "candidate" if ours.any() else "reference"
         return Evidence.of("no_gradient_comes" if gradient else "all_zeros", side=side)
-    fitting = ((name, value) for name, value in named if value.shape == ours.shape and value.any())
+    fitting = ((name, value.astype(np.float64)) for name, value in named if value.shape == ours.shape and value.any())
     known = [(name, value) for name, value in fitting if not _same(ours, value, bound)]
     lacks = [partial(_lacking, value=value, name=name, gradient=gradient) for name, value in known]
     tells: list[Callable[..., Evidence | None]] = [

@@ -17,7 +17,7 @@ from padiff.judging._causes import OF_PARAMETERS, OF_STATE, as_parameters, cause
 from padiff.judging._forced._settle import Settler
 from padiff.judging._likeness import likeness, named_around
 from padiff.judging._suspicion import Ruling, Suspicion
-from padiff.numerics import ROUNDING, TOGETHER, difference, epsilon, numpy_dtype
+from padiff.numerics import CAST, TOGETHER, difference, epsilon, numpy_dtype
 from padiff.parameters import Correspondence, UnitMatch
 from padiff.report import Cause, Evidence, Phase, Verdict
 from padiff.trace import Contrast, Described, Trace, contrasts
@@ -93,7 +93,7 @@ def likened(
         leaves = ((name, leaf) for name, leaf in named_around(owner, settler.bench.alignment) if leaf.token in values)
         named = ((name, values[leaf.token]) for name, leaf in leaves if leaf.token != spot.reference.token)
         theirs = np.zeros_like(ours) if theirs is None and gradient else theirs
-        found = None if theirs is None else likeness(ours, theirs, named, ROUNDING(eps), gradient=gradient)
+        found = None if theirs is None else likeness(ours, theirs, named, CAST(eps), gradient=gradient)
         return ruling if found is None else attrs.evolve(ruling, evidence=(found, *ruling.evidence))
     return ruling
 

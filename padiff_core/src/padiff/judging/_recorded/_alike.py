@@ -12,7 +12,7 @@ from padiff.judging._likeness import likeness, named_around
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._sizes import held
 from padiff.judging._suspicion import Suspicion
-from padiff.numerics import FLOORS, ROUNDING, Array, epsilon
+from padiff.numerics import CAST, FLOORS, SAME, Array, epsilon
 from padiff.report import Phase
 from padiff.trace import Leaf
 
@@ -41,7 +41,8 @@ def likened_here(one: Suspicion, leaps: Leaps) -> Suspicion:
         ours, theirs = (np.zeros_like(b) if a is None else a for a, b in ((ours, theirs), (theirs, ours)))
     if ours is None or theirs is None:
         return one
-    bound = max(ROUNDING(epsilon(ours.dtype)), FLOORS * leap["known"])
+    eps = epsilon(ours.dtype)
+    bound = min(max(CAST(eps), FLOORS * leap["known"]), SAME(eps))
     found = likeness(ours, theirs, named(), bound, gradient=gradient)
     if found is None:
         return one
