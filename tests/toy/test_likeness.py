@@ -81,7 +81,7 @@ def told(code: str) -> list[str]:
         ("scale", "the candidate's is 0.353553 (1/sqrt(8)) times the reference's"),
         ("half", "the candidate's is 0.5 times the reference's"),
         ("sign", "the same with the other sign"),
-        ("offset", "the candidate's is +0.25 in every element"),
+        ("offset", "the candidate's is the reference's +0.25, in every element"),
         ("sigmoid", "tanh of the output of linear in the reference, sigmoid of it in the candidate"),
         ("no activation", "tanh of the output of linear in the reference, no function of it in the candidate"),
         ("input", "the candidate has the reference's input x there: another tensor, or two in another order"),

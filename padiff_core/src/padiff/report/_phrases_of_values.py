@@ -37,7 +37,7 @@ EVIDENCE_OF_VALUES: dict[str, Phrase] = {
     "no_gradient_comes": "no gradient comes to it in the {side}: detached (detach, stop_gradient, no_grad) there?",
     "all_zeros": "nothing but zeros in the {side}",
     "multiple": _multiple,
-    "offset": "the candidate's is {more:+.6g} in every element",
+    "offset": "the candidate's is the reference's {more:+.6g}, in every element",
     "lacks": _lacks,
     "in_part": _in_part,
     "shifted": "the candidate's is the reference's, shifted by {step:+d} along axis {axis}",

@@ -23,12 +23,12 @@ from padiff.judging._cuts import cut_side
 from padiff.judging._forced._cause_search import found_by_setting, likened
 from padiff.judging._forced._cuts import Cuts, likely_sender, with_cut
 from padiff.judging._forced._harmless import right_as_a_whole
+from padiff.judging._forced._openings import Openings, of_another_shape
 from padiff.judging._forced._parts import Counting
 from padiff.judging._forced._policies import Policies
 from padiff.judging._forced._replays import Replays
 from padiff.judging._forced._sampled import sampled_gradients, sampled_values
 from padiff.judging._forced._settle import Question, Settler
-from padiff.judging._forced._shapes import Openings, of_another_shape
 from padiff.judging._forced._state import of_inputs
 from padiff.judging._forced._wholes import is_mask, response_by_gradients
 from padiff.judging._metrics import Measures
