@@ -54,12 +54,12 @@ def suspicion_of(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: Ch
     between, spot = None, check.spot
     if pair.candidate.children:
         in_front = phase is Phase.BACKWARD and spot.what == "input"  # the code that let no gradient through to it
-        between = spot.between if spot.owner is pair else _beside(pair, spot.pair, in_front=in_front)
+        between = spot.between if spot.owner is pair else beside(pair, spot.pair, in_front=in_front)
     order = spot.pair.candidate.index
     return Suspicion(pair, phase, what, ruling, order, between, spot, measured=check.measured)
 
 
-def _beside(owner: Pair, pair: Pair, *, in_front: bool) -> tuple[str, str] | None:
+def beside(owner: Pair, pair: Pair, *, in_front: bool) -> tuple[str, str] | None:
     """Return the names of the owner's child that a call is, or is in, and of the child called next, or before it."""
     children = owner.candidate.children
     inside = [any(call is pair.candidate for call in child.subtree()) for child in children]

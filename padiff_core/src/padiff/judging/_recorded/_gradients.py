@@ -7,7 +7,6 @@ from operator import attrgetter
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Spot
 from padiff.judging._cuts import cut_at
-from padiff.judging._suspicion import contrasted
 from padiff.report import SIDES
 from padiff.trace import Call, Key, Trace
 
@@ -72,15 +71,6 @@ def cut_by(alignment: Alignment, spot: Spot, side: str) -> Pair:
     if around is None:
         return cut_at(alignment, spot.pair, side)
     return cut_at(alignment, around, side, spot.pair.candidate.index)
-
-
-def sender(alignment: Alignment, spot: Spot) -> Pair:
-    """Return the call whose code sends a gradient: around a library's own module, if both are set alike."""
-    pair = spot.owner or spot.pair
-    around = alignment.around(pair) if spot.what == "input" else None
-    kinds = {call.module.kind for call in (pair.reference, pair.candidate)}
-    plain = pair.reference.leaf and pair.candidate.leaf and len(kinds) == 1 and None not in kinds
-    return around if plain and around is not None and not contrasted(pair) else pair
 
 
 def given(trace: Trace) -> set[int]:
