@@ -129,12 +129,12 @@ def plain(rank: int, world: int, folder: Path) -> None:
     trained(wrapped, rank, world, folder)
 
 
-def trained(model: Any, rank: int, world: int, folder: Path, given: float | None = None) -> None:
+def trained(model: Any, rank: int, world: int, folder: Path, given: float | None = None, *, rate: float = 0.1) -> None:
     """Record a few steps of a script's own loop; ``given`` a share of its gradients, of one with Adam that evaluates.
 
     What such a share is does not show in Adam's step.
     """
-    optimizer = (torch.optim.SGD if given is None else torch.optim.Adam)(model.parameters(), lr=0.1)
+    optimizer = (torch.optim.SGD if given is None else torch.optim.Adam)(model.parameters(), lr=rate)
     with padiff.record(model, folder, optimizer=optimizer) as recorder:
         for step in range(STEPS):
             loss = model(data(step, rank, world)).pow(2).mean()
@@ -169,8 +169,11 @@ def fully_sharded(given: float | None = None) -> Job:
     return job
 
 
-def flattened(*, original: bool, given: float | None = None) -> Job:
-    """Return a job that trains with FSDP1, whose optimizer is given the ``original`` parameters, or flat ones."""
+def flattened(*, original: bool, given: float | None = None, rates: tuple[float, float] = (0.1, 0.1)) -> Job:
+    """Return a job that trains with FSDP1, whose optimizer is given the ``original`` parameters, or flat ones.
+
+    Each rank has one of the ``rates``.
+    """
 
     def job(rank: int, world: int, folder: Path) -> None:
         from torch.distributed.fsdp import FullyShardedDataParallel
@@ -178,7 +181,7 @@ def flattened(*, original: bool, given: float | None = None) -> Job:
         how = {"use_orig_params": original, "device_id": torch.device("cpu")}
         model = net()
         model[0] = FullyShardedDataParallel(model[0], **how)
-        trained(FullyShardedDataParallel(model, **how), rank, world, folder, given)
+        trained(FullyShardedDataParallel(model, **how), rank, world, folder, given, rate=rates[rank])
 
     return job
 
@@ -216,6 +219,7 @@ JOBS: dict[str, tuple[Job, int]] = {
     "fsdp1": (flattened(original=True), 2),
     "fsdp1-adam": (flattened(original=False, given=1.0), 2),
     "fsdp1-halved": (flattened(original=True, given=0.5), 2),
+    "fsdp1-rates": (flattened(original=False, rates=(0.1, 0.2)), 2),
     "fsdp2": (fully_sharded(), 2),
     "fsdp2-adam": (fully_sharded(1.0), 2),
     "fsdp2-halved": (fully_sharded(0.5), 2),

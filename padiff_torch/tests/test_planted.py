@@ -113,10 +113,17 @@ def test_a_fault_is_the_one_source_and_named_with_its_ranks(jobs: Path, one: str
 
 
 @pytest.mark.parametrize(
-    ("job", "told"), [("data-batch", "wrong on rank 1, right on rank 0"), ("data-summed", "ranks 0 and 1 are as many")]
+    ("one", "many", "told"),
+    [
+        ("one/data-clean", "two/data-batch", "wrong on rank 1, right on rank 0"),
+        ("one/data-clean", "two/data-summed", "ranks 0 and 1 are as many"),
+        ("tensor1/clean", "tensor2/rate-on-1", "settings differ between ranks: lr: 0.1 on rank 0, 0.2 on rank 1"),
+    ],
 )
-def test_the_ranks_are_told_beside_a_cause_that_names_none(jobs: Path, job: str, told: str) -> None:
-    assert told in str(padiff.compare(jobs / "one" / "data-clean", jobs / "two" / job))
+def test_what_the_ranks_tell_is_told_beside_a_cause(jobs: Path, one: str, many: str, told: str) -> None:
+    report = str(padiff.compare(jobs / one, jobs / many))
+    assert told in report
+    assert "the weights do not show it" not in report
 
 
 def test_what_ranks_clip_is_told_as_that_of_one_process(jobs: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 import padiff
 
 JOBS = ["tp1", "tp2", "tp2-no-all-reduce", "tp2-stale-norm", "plain", "ddp2", "fsdp2", "zero1", "zero2", "zero3"]
-JOBS += ["zero3-rate", "with-adam", "fsdp1", "fsdp1-adam", "fsdp1-halved", "fsdp2-adam", "fsdp2-halved"]
+JOBS += ["zero3-rate", "with-adam", "fsdp1", "fsdp1-adam", "fsdp1-halved", "fsdp1-rates"]
+JOBS += ["fsdp2-adam", "fsdp2-halved"]
 
 
 def compared(jobs: Path, one: str, other: str) -> Any:
@@ -46,11 +47,12 @@ def test_a_fault_is_named_with_its_module_and_its_ranks(jobs: Path, job: str, pa
     assert source.cause.parameters["ranks"] == ([0, 1] if cause == "missing_all_reduce" else [1])
 
 
-def test_a_learning_rate_of_a_sharded_optimizer_is_the_cause(jobs: Path) -> None:
-    """What ZeRO-3 steps are flat ranges: all of its groups have the rate."""
-    report = compared(jobs, "plain", "zero3-rate")
+@pytest.mark.parametrize(("job", "rate"), [("zero3-rate", "0.12"), ("fsdp1-rates", "0.1 on rank 0, 0.2 on rank 1")])
+def test_a_learning_rate_of_a_sharded_optimizer_is_the_cause(jobs: Path, job: str, rate: str) -> None:
+    """What is stepped are flat ranges: of ZeRO-3 all groups have the rate, of FSDP1 ranks have one each."""
+    report = compared(jobs, "plain", job)
     (source,) = report.sources
-    assert source.cause == "lr: 0.1 in the reference, 0.12 in the candidate", report
+    assert source.cause == f"lr: 0.1 in the reference, {rate} in the candidate", report
 
 
 @pytest.mark.parametrize("job", ["fsdp1-halved", "fsdp2-halved"])

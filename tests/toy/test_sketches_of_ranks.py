@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import numpy as np
 import pytest
 
 import padiff
-from padiff.adapter import Ranks
+from padiff.adapter import Placement, Ranks
 from padiff.recording._places import Places
 from padiff.trace import Trace, ValueStore, open_run, rank_folders, write_run
 
@@ -85,6 +86,19 @@ def test_a_rank_that_is_missing_leaves_the_rest(tmp_path: Path) -> None:
     report = padiff.compare(one, two)
     assert not report.sources, report
     assert report.coverage.missing
+
+
+def test_a_gradient_is_sketched_on_the_rank_too_that_holds_all_of_its_parameter(tmp_path: Path) -> None:
+    """Of ranges of a flat parameter some are empty, and what arrives is of all of it on each rank."""
+    about = open_run(rank_folders(record(tmp_path / "two", dp=2))[0]).about
+    assert about.ranks is not None
+    places = Places(
+        attrs.evolve(about, ranks=attrs.evolve(about.ranks, parameters={"up.weight": {"dp": Placement("range")}}))
+    )
+    gradient = np.ones((8, 4), np.float32)
+    here, there = (places.of_gradient("up.weight", (8, 4), own).sketched(gradient) for own in ((8, 4), (0,)))
+    assert here.sketch is not None
+    assert np.array_equal(here.sketch, there.sketch)
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -19,6 +19,7 @@ from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._optimizer_gradients import keep_optimizer_gradient
 from padiff.distributed._others import Other, Spot
+from padiff.distributed._settings import stepped_with
 from padiff.distributed._shared import Homes, Shared, held_of, shared_calls, shared_flow
 from padiff.distributed._sketches import (
     Arrays,
@@ -92,7 +93,7 @@ class Merger:
         self._parameters()
         trace, lead = self.step.trace, self.traces[self.lead]
         trace.loss = self.losses.whole
-        trace.stepped = [one for held in self.traces.values() for one in held.stepped]
+        trace.stepped = stepped_with(self.traces)
         trace.flow, trace.sampled = shared_flow(self.traces), lead.sampled
         trace.samples = Samples(trace)
         return self.step

@@ -18,7 +18,8 @@ from padiff.distributed._merged_step import Parts
 from padiff.distributed._others import Other
 from padiff.distributed._reductions import cause_of, is_same, other_value, share_of
 from padiff.distributed._run import RankedRun
-from padiff.judging import given_gradients, rate_between
+from padiff.distributed._settings import unlike_settings
+from padiff.judging import given_gradients, rate_between, shown_setting
 from padiff.numerics import EXACT, SAME, Array, difference, epsilon
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
 
@@ -277,6 +278,10 @@ def _finding(job: Job, cause: Cause, group: Sequence[_Stepped]) -> Finding:
     if cause.name == "out_of_step":
         figures = {"side": job.side, **cause.parameters}
         evidence.append(Evidence("ranks_disagree", figures))
+    unlike = unlike_settings(job.step.trace, paths)
+    evidence += (
+        [Evidence("settings_of_ranks", {name: shown_setting(own) for name, own in unlike.items()})] if unlike else []
+    )
     together = What("updates", f"{len(paths)} parameters")
     return Finding(
         verdict=Verdict.DIFFERS,

@@ -22,7 +22,17 @@ from padiff.engine._zeros import hiding
 from padiff.errors import InputError
 from padiff.forcing import RecordedSide, weights_of
 from padiff.garbage import collecting_seldom
-from padiff.judging import Measuring, Meter, Recorded, TakenBack, axis_notes, measures_of, measuring, rule_of
+from padiff.judging import (
+    Measuring,
+    Meter,
+    Recorded,
+    TakenBack,
+    axis_notes,
+    measures_of,
+    measuring,
+    rule_of,
+    without_settings_seen,
+)
 from padiff.numerics import SKETCH_ERROR, Difference
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Link, Specials, padded_rows
@@ -163,6 +173,7 @@ def _compared(
         notes += axis_notes(read) if number == steps[0] else []
         found.findings[:] = padding_in_loss(found.findings, runs, number, padding)
         found.findings[:] = explained(found.findings, runs, [side.trace for side in both], number)
+        found.notes = without_settings_seen(found.notes, found.findings)
         notes += rank_notes(runs, number) if number == steps[0] else []
     assert found is not None
     assert sides is not None

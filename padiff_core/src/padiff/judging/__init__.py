@@ -18,11 +18,12 @@ from padiff.judging._gathered import Gathered
 from padiff.judging._hooks import with_hooks
 from padiff.judging._metrics import Measures, contributed_measures
 from padiff.judging._notes import axis_notes, naming_notes, unregistered_notes
-from padiff.judging._optimizer_step import rate_between, step_both
+from padiff.judging._optimizer_step import rate_between, shown_setting, step_both
 from padiff.judging._parameters import constant_notes, is_close, parameter_findings, special_notes
 from padiff.judging._parts import part_notes
 from padiff.judging._recorded._given_gradients import given_gradients
 from padiff.judging._recorded._meter import Measuring, Meter, measuring
+from padiff.judging._recorded._script_notes import without_settings_seen
 from padiff.judging._recorded._step import Recorded
 from padiff.judging._recorded._taken_back import TakenBack
 from padiff.judging._suspicion import Suspicion, assessing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -234,7 +235,11 @@ def contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | 
         names = chosen
     elif "class" in names:  # which says nothing of the rules
         names = ["class"]
-    found = {name: {"reference": _shown(ours, name), "candidate": _shown(theirs, name)} for name in names}
+    sides = list(zip(SIDES, (ours, theirs), strict=True))
+    found = {
+        name: {side: shown_setting(own.get(name, 1 if name == "steps" else None)) for side, own in sides}
+        for name in names
+    }
     if not found or (times is not None and all(one.endswith(EPS_PLACE) for one in names)):  # no multiple either
         return None if times is None else Cause("step_scaled", {"times": times}, verified=True)
     # Both are of families that padiff knows, and had the same weights and gradients: nothing but settings is left.
@@ -262,15 +267,26 @@ def _is_rule(name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> b
 
 
 def _is_ratio(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | None) -> bool:
-    rates = ours.get("lr"), theirs.get("lr")
+    rates = [numbers_of(one.get("lr")) for one in (ours, theirs)]
     if times in (0.0, math.inf):
-        return rates[times == 0.0] == 0
-    numbers = [rate for rate in rates if isinstance(rate, int | float) and rate]
-    return times is not None and len(numbers) == 2 and abs(times * numbers[0] / numbers[1] - 1) <= SAME(0.0) ** 0.5
+        return 0 in rates[times == 0.0]
+    pairs = [pair for pair in itertools.product(*rates) if all(pair)] if times is not None else []
+    return any(abs((times or 0.0) * pair[0] / pair[1] - 1) <= SAME(0.0) ** 0.5 for pair in pairs)
 
 
-def _shown(settings: Any, name: str) -> str:
-    value = settings.get(name, 1 if name == "steps" else None)
+def numbers_of(value: Any) -> list[float]:
+    """Return the number that a setting is, or those that it is on ranks; none where it is no number."""
+    values = list(value.values()) if isinstance(value, Mapping) else [value]
+    return values if all(isinstance(one, int | float) and not isinstance(one, bool) for one in values) else []
+
+
+def shown_setting(value: Any) -> Any:
+    """Return a setting as it is shown: a text, or which ranks have which."""
+    if isinstance(value, Mapping):
+        ranks: dict[str, list[int]] = {}
+        for rank, own in value.items():
+            ranks.setdefault(shown_setting(own), []).append(rank)
+        return {"values": list(ranks), "ranks": list(ranks.values())}
     if isinstance(value, float):
         return repr(float(f"{value:.9g}"))
     return "(none)" if value is None else repr(value)

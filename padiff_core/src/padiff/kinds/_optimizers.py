@@ -36,4 +36,4 @@ def is_optimizer_rule(name: str) -> bool:
 
 def is_optimizer_family(name: object) -> bool:
     """Return whether the name of an optimizer's class says by what formula it steps."""
-    return name in _FAMILIES
+    return isinstance(name, str) and name in _FAMILIES

@@ -90,12 +90,14 @@ class Places:
     def of_gradient(self, path: str, shape: Shape, own: Shape) -> Where:
         """Return where a gradient of a parameter lies, which may come before the ranks that share data reduce it.
 
-        Then it is of another shape than the shard of the parameter, which is its ``own``.
+        Then it is of another shape than the shard of the parameter, which is its ``own``, or this is all of it: one
+        rank may hold the only range that is not empty.
         """
         where = self.of_parameter(path)
-        if self._ranks is None or shape == own:
+        whole = own if self._ranks is None else self._ranks.shapes.get(path, own)
+        if self._ranks is None or shape == own != whole:
             return where
-        spread = unreduced(self._ranks.parameters.get(path, {}), shape, self._ranks.shapes.get(path, own))
+        spread = unreduced(self._ranks.parameters.get(path, {}), shape, whole)
         return attrs.evolve(where, shards=_shards(self._ranks, spread))
 
     def begin(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from padiff.report._phrases_of_ranks import setting
+
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
 OTHER = {"reference": "candidate", "candidate": "reference"}
@@ -253,8 +255,9 @@ NOTES: dict[str, Phrase] = {
     ),
     "moved_output": "output {reference} of the reference is compared with output {candidate} of the candidate",
     "not_fed": _not_fed,
-    "optimizer_setting": (
-        "the optimizer's {name}: {reference} in the reference, {candidate} in the candidate; the weights do not show it"
+    "optimizer_setting": lambda data: (
+        f"the optimizer's {data['name']}: {setting(data['reference'])} in the reference, {setting(data['candidate'])} "
+        "in the candidate; the weights do not show it"
     ),
     "setting_unseen": (
         "{name}: {reference} in the reference, {candidate} in the candidate; what it makes of it was not recorded"

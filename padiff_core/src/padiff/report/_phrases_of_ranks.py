@@ -18,6 +18,13 @@ def ranks(numbers: Sequence[int]) -> str:
     return f"ranks {', '.join(named[:-1])} and {named[-1]}"
 
 
+def setting(value: Any) -> str:
+    """Return a setting in words: a text, or which ranks have which."""
+    if isinstance(value, str):
+        return value
+    return ", ".join(f"{own} on {ranks(some)}" for own, some in zip(value["values"], value["ranks"], strict=True))
+
+
 _RANKS = 8
 """How many ranks are named."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from padiff.report._phrases_of_notes import OTHER, few
+from padiff.report._phrases_of_ranks import setting
 
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
@@ -29,6 +30,8 @@ def _share(value: Any) -> str:
     """Return a setting in words: a text, or what share of the gradients an optimizer was given."""
     if not isinstance(value, Mapping):
         return str(value)
+    if "ranks" in value:
+        return setting(value)
     least, most, limit = value["least"], value["most"], value["limit"]
     if "of" in value:
         return _MADE_OF[value["of"]]
@@ -79,6 +82,9 @@ CAUSES_OF_STEPS: dict[str, Phrase] = {
 }
 EVIDENCE_OF_STEPS: dict[str, Phrase] = {
     "unverified_optimizer_settings": lambda data: f"settings differ: {settings(data)} (not verified as the cause)",
+    "settings_of_ranks": lambda data: (
+        "settings differ between ranks: " + "; ".join(f"{name}: {setting(own)}" for name, own in data.items())
+    ),
     "stepped_alike": lambda data: (
         f"all {data['of']} parameters that are compared"
         if len(data["paths"]) == data["of"]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from padiff.alignment import Alignment
-from padiff.judging._optimizer_step import contrast
+from padiff.judging._optimizer_step import contrast, numbers_of
 from padiff.judging._recorded._levels import cast_of
 from padiff.judging._recorded._meter import Meter
 from padiff.numerics import epsilon_of
 from padiff.parameters import Correspondence, Link
-from padiff.report import SIDES, Note
+from padiff.report import SIDES, Finding, Note
 from padiff.trace import Trace
 
 
@@ -39,7 +39,7 @@ def unlike_casts(alignment: Alignment) -> Iterator[Note]:
 def unlike_settings(meter: Meter, link: Link) -> dict[str, Any]:
     """Return the numbers that differ among what both sides' optimizers step a parameter with, by name."""
     ours, theirs = (found or {} for found in meter.settings(link))
-    shared = [name for name in ours if _is_number(ours[name]) and _is_number(theirs.get(name))]
+    shared = [name for name in ours if numbers_of(ours[name]) and numbers_of(theirs.get(name))]
     cause = contrast({name: ours[name] for name in shared}, {name: theirs[name] for name in shared}, None)
     return {} if cause is None else dict(cause.parameters)
 
@@ -51,5 +51,10 @@ def setting_notes(meter: Meter, known: Correspondence) -> Iterator[Note]:
             yield Note("optimizer_setting", {"name": name, **both})
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def without_settings_seen(notes: Sequence[Note], found: Sequence[Finding]) -> list[Note]:
+    """Return the notes without those on settings, where a finding shows what such ones make of the weights."""
+    causes = {one.cause.name for one in found if one.cause is not None}
+    seen = "optimizer_settings" in causes or any(
+        said.kind == "settings_of_ranks" for one in found for said in one.evidence
+    )
+    return [note for note in notes if not (seen and note.kind == "optimizer_setting")]

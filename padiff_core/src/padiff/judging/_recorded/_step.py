@@ -32,7 +32,7 @@ from padiff.judging._recorded._misplaced import misplaced
 from padiff.judging._recorded._one_fault import beside_equal_gradients, is_loss_alone, of_one_fault, of_the_model
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._penalty import of_penalty
-from padiff.judging._recorded._script_notes import setting_notes, unlike_casts, unlike_scripts
+from padiff.judging._recorded._script_notes import setting_notes, unlike_casts, unlike_scripts, without_settings_seen
 from padiff.judging._recorded._state import (
     frozen_in,
     frozen_together,
@@ -142,9 +142,7 @@ class Recorded(Gathered):
     def _settings(self, found: Sequence[Finding], told: Sequence[Note]) -> None:
         """Keep what is said of optimizers' settings that differ, as long as no weights show them."""
         self.notes += [note for note in told if note not in self.notes]
-        known = (*self.findings, *found)
-        if any(one.cause is not None and one.cause.name == "optimizer_settings" for one in known):
-            self.notes = [note for note in self.notes if note.kind != "optimizer_setting"]
+        self.notes = without_settings_seen(self.notes, (*self.findings, *found))
 
     def _meter(
         self, sides: tuple[RecordedSide, RecordedSide], known: Correspondence, started: Meter, *, backward: bool

@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from padiff.judging._causes import not_verified
-from padiff.judging._optimizer_step import contrast, of_one_cause, of_one_setting, only_rules
+from padiff.judging._optimizer_step import contrast, numbers_of, of_one_cause, of_one_setting, only_rules
 from padiff.judging._parameters import finding_of_link, is_ignored
 from padiff.judging._parts import Ignored
 from padiff.judging._recorded._given_gradients import (
@@ -235,8 +235,9 @@ def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> Step | None
     started, ended = (_projected(both) for both in (meter.held(link, "before"), after))
     if started is None or ended is None or started[0].shape != ended[0].shape:
         return None
-    rates = unlike_settings(meter, link).get("lr", {SIDES[0]: 1, SIDES[1]: 1})
-    rate = float(rates[SIDES[1]]) / (float(rates[SIDES[0]]) or math.inf)
+    rates = [numbers_of((found or {}).get("lr", 1)) for found in meter.settings(link)]
+    alone = "lr" in unlike_settings(meter, link) and len(rates[0]) == len(rates[1]) == 1
+    rate = rates[1][0] / (rates[0][0] or math.inf) if alone else 1.0
     whole = all(isinstance(one, np.ndarray) for one in (*after, *sent))
     known = whole and all(one.shape == started[0].shape for one in sent)
     others = [one for one in match.links if not one.buffer and one.differentiated]
