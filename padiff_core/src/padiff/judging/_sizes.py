@@ -123,6 +123,12 @@ def projected(value: Held) -> Array | None:
     return value.sample.astype(work_of(numpy_dtype(value.dtype)))
 
 
+def elements(value: Held) -> Array | None:
+    """Return a value, or the sketch of one that is so small that each element has a number there, with a sign."""
+    small = isinstance(value, Summary) and value.sketch is not None and value.sketch.size == value.size
+    return projected(value) if small or not isinstance(value, Summary) else None
+
+
 def _by_figures(ours: Summary, theirs: Summary) -> tuple[Difference, bool]:
     """Return what two summaries say of the difference, relative and absolute; and whether it may be far larger.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 
-from padiff.judging._sizes import Held, held
+from padiff.judging._sizes import Held, elements, held
 from padiff.numerics import ACCUMULATED, FLOORS, Array, epsilon_of, sample
 from padiff.report import SIDES, Finding
 from padiff.trace import Summary, Trace
@@ -33,16 +33,19 @@ class GivenGradient:
         return abs(self.times - other.times) > bound * max(self.times, other.times)
 
 
-def given_gradients(trace: Trace, earlier: Sequence[Trace] = ()) -> dict[str, GivenGradient]:
+def given_gradients(
+    trace: Trace, earlier: Sequence[Trace] = (), norms: Mapping[str, float] | None = None
+) -> dict[str, GivenGradient]:
     """Return what is known of the gradients that were handed to optimizers, by the paths of parameters.
 
-    What arrived in ``earlier`` steps, in which no optimizer stepped, counts as well.
+    What arrived in ``earlier`` steps, in which no optimizer stepped, counts as well. ``norms`` are those of what
+    arrived where the trace itself tells none: of what ranks add up.
     """
     found, kept = {}, {**trace.parameter_gradients, **trace.arrived}
     for path, key in trace.handed.items():
         known = trace.summaries.get(key)
         before = [held(one, one.parameter_gradients[path]) for one in earlier if path in one.parameter_gradients]
-        arrived = _norm_of(_sum([*before, held(trace, kept.get(path))]))
+        arrived = norm_of(_sum([*before, held(trace, kept.get(path))])) or (norms or {}).get(path, 0.0)
         if known is not None and known.norm is not None and arrived:
             eps = epsilon_of(known.dtype)
             times = known.norm / arrived
@@ -136,8 +139,8 @@ def _rounding(ours: GivenGradient, theirs: GivenGradient) -> float:
     return ACCUMULATED(max(ours.eps, theirs.eps))
 
 
-def _norm_of(value: Held) -> float:
-    if value is None:
-        return 0.0
-    found = value.norm or 0.0 if isinstance(value, Summary) else float(np.linalg.norm(value.astype(np.float64)))
+def norm_of(value: Held) -> float:
+    """Return the norm of a value; 0 where it is not known, or not finite."""
+    known, array = value.norm if isinstance(value, Summary) else None, elements(value)
+    found = known if known is not None else 0.0 if array is None else float(np.linalg.norm(array.astype(np.float64)))
     return found if math.isfinite(found) else 0.0

@@ -16,6 +16,7 @@ from padiff.judging._parts import Ignored
 from padiff.judging._recorded._given_gradients import (
     GivenGradient,
     given_gradients,
+    norm_of,
     shares_of,
     with_what_was_given,
 )
@@ -23,7 +24,7 @@ from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._script_notes import unlike_settings
 from padiff.judging._recorded._step_sums import step_sums
 from padiff.judging._recorded._two_steps import Step, exact
-from padiff.judging._sizes import Size, projected
+from padiff.judging._sizes import Size, elements, projected
 from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, FLOORS, SAME, UNSETTLED, Array, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase
@@ -86,7 +87,8 @@ def of_recorded_update(
     if 2 * len(near) > len(links):  # by chance a few are
         found = found or near
     models = meter.sides[0].about, meter.sides[1].about
-    found = _with_causes(found, meter, agreed=agreed) or list(_given_otherwise(meter, links, ignored, step))
+    handed = _handed(meter, links) if found else ({}, {})
+    found = _with_causes(found, meter, handed, agreed=agreed) or list(_given_otherwise(meter, links, ignored, step))
     told = with_what_was_given([finding for _, finding in found], meter.traces, before)
     found = [(link, finding) for (link, _), finding in zip(found, told, strict=True)]
     yield from of_one_cause(found, models, len({link.candidate.parameter.path for _, link in links}))
@@ -99,7 +101,7 @@ def _given_otherwise(
 
     Adam's first step is as long whatever clips the gradients, and behind narrower types nothing else shows it.
     """
-    handed = given_gradients(meter.traces[0]), given_gradients(meter.traces[1])
+    handed = _handed(meter, links)
     noise = _noise(meter, links) if all(handed) else 0.0
     for match, link in links if all(handed) else ():
         ours, theirs = meter.settings(link)
@@ -113,6 +115,20 @@ def _given_otherwise(
             evidence = (Evidence.of("given_otherwise"),)
             finding = _finding(match, link, size, _step(meter, match, link, size.eps), step)
             yield link, attrs.evolve(finding, cause=cause, evidence=evidence)
+
+
+def _handed(meter: Meter, links: Sequence[tuple[UnitMatch, Link]]) -> Handed:
+    """Return what both sides' optimizers were given of what arrived, whose norm one side may tell for both."""
+    norms: tuple[dict[str, float], dict[str, float]] = {}, {}
+    summed = any(one.norm is None for trace in meter.traces for one in trace.summaries.values())
+    for _, link in links if summed else ():
+        size = meter.of_link(link, "arrived")
+        if size is not None and size.error <= SAME(size.eps) and link.single and not link.packed:
+            most = max(map(norm_of, meter.held(link, "arrived")))
+            for mine, path in zip(norms, _paths(link), strict=True):
+                mine[path] = most
+    ours, theirs = (given_gradients(trace, norms=own) for trace, own in zip(meter.traces, norms, strict=True))
+    return ours, theirs
 
 
 def _is_clipped(trace: Trace) -> bool:
@@ -153,12 +169,13 @@ def _finding(match: UnitMatch, link: Link, size: Size, done: Step | None, step: 
     )
 
 
-def _with_causes(found: Sequence[tuple[Link, Finding]], meter: Meter, *, agreed: bool) -> list[tuple[Link, Finding]]:
+def _with_causes(
+    found: Sequence[tuple[Link, Finding]], meter: Meter, handed: Handed, *, agreed: bool
+) -> list[tuple[Link, Finding]]:
     """Return findings with what the optimizers do otherwise, where both were recorded, by the rules of `diff`.
 
     What the step of one parameter verifies, a rate say, is the cause of all that have the same settings.
     """
-    handed = (given_gradients(meter.traces[0]), given_gradients(meter.traces[1])) if found else ({}, {})
     causes = [_settings_cause(link, finding, meter, handed, agreed=agreed) for link, finding in found]
     verified = {str(cause) for cause in causes if cause is not None and cause.verified}
     named = []
@@ -231,23 +248,24 @@ def _shares(handed: Handed) -> dict[str, Any]:
 
 def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> Step | None:
     """Return what both sides did to a parameter; None where its values were not kept."""
-    after, sent = meter.held(link, "updated"), meter.sent(link)
+    after = meter.held(link, "updated")
     started, ended = (_projected(both) for both in (meter.held(link, "before"), after))
     if started is None or ended is None or started[0].shape != ended[0].shape:
         return None
     rates = [numbers_of((found or {}).get("lr", 1)) for found in meter.settings(link)]
     alone = "lr" in unlike_settings(meter, link) and len(rates[0]) == len(rates[1]) == 1
     rate = rates[1][0] / (rates[0][0] or math.inf) if alone else 1.0
-    whole = all(isinstance(one, np.ndarray) for one in (*after, *sent))
-    known = whole and all(one.shape == started[0].shape for one in sent)
+    given = (elements(one) for one in meter.sent(link))
+    sent = [one for one in given if one is not None and one.shape == started[0].shape]
+    known = len(sent) == 2 and all(elements(one) is not None for one in after)
     others = [one for one in match.links if not one.buffer and one.differentiated]
     if not known and all(_is_rounding(trace, others, link, side) for side, trace in enumerate(meter.traces)):
         nothing = np.zeros_like(started[0]), np.zeros_like(started[0])
         return Step(started, ended, nothing, 1.0, eps, rate)
     scale = max(meter.scale(one, "arrived") for one in others)
     if known and sent[0] is sent[1]:  # one side's alone: what the other's are is open by rounding
-        sent = sent[0], sent[1] + eps * scale
-    return Step(started, ended, sent if known else None, scale, eps, rate)
+        sent[1] = sent[1] + eps * scale
+    return Step(started, ended, (sent[0], sent[1]) if known else None, scale, eps, rate)
 
 
 def _is_rounding(trace: Trace, links: Sequence[Link], link: Link, side: int) -> bool:
