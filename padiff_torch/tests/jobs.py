@@ -129,13 +129,22 @@ def plain(rank: int, world: int, folder: Path) -> None:
     trained(wrapped, rank, world, folder)
 
 
-def trained(model: Any, rank: int, world: int, folder: Path, given: float | None = None, *, rate: float = 0.1) -> None:
+def trained(
+    model: Any,
+    rank: int,
+    world: int,
+    folder: Path,
+    given: float | None = None,
+    *,
+    rate: float = 0.1,
+    values: Any = "tensors",
+) -> None:
     """Record a few steps of a script's own loop; ``given`` a share of its gradients, of one with Adam that evaluates.
 
     What such a share is does not show in Adam's step.
     """
     optimizer = (torch.optim.SGD if given is None else torch.optim.Adam)(model.parameters(), lr=rate)
-    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+    with padiff.record(model, folder, optimizer=optimizer, values=values) as recorder:
         for step in range(STEPS):
             loss = model(data(step, rank, world)).pow(2).mean()
             loss.backward()
@@ -155,7 +164,7 @@ def with_adam(rank: int, world: int, folder: Path) -> None:
     trained(net(), rank, world, folder, 1.0)
 
 
-def fully_sharded(given: float | None = None) -> Job:
+def fully_sharded(given: float | None = None, values: str = "tensors") -> Job:
     """Return a job that trains with FSDP2, whose mesh names no axis."""
 
     def job(rank: int, world: int, folder: Path) -> None:
@@ -164,12 +173,14 @@ def fully_sharded(given: float | None = None) -> Job:
         model = net()
         for layer in (model[0], model[3], model):
             fully_shard(layer, mesh=torch.distributed.init_device_mesh("cpu", (world,)))
-        trained(model, rank, world, folder, given)
+        trained(model, rank, world, folder, given, values=values)
 
     return job
 
 
-def flattened(*, original: bool, given: float | None = None, rates: tuple[float, float] = (0.1, 0.1)) -> Job:
+def flattened(
+    *, original: bool, given: float | None = None, rates: tuple[float, float] = (0.1, 0.1), values: str = "tensors"
+) -> Job:
     """Return a job that trains with FSDP1, whose optimizer is given the ``original`` parameters, or flat ones.
 
     Each rank has one of the ``rates``.
@@ -181,7 +192,7 @@ def flattened(*, original: bool, given: float | None = None, rates: tuple[float,
         how = {"use_orig_params": original, "device_id": torch.device("cpu")}
         model = net()
         model[0] = FullyShardedDataParallel(model[0], **how)
-        trained(FullyShardedDataParallel(model, **how), rank, world, folder, given, rate=rates[rank])
+        trained(FullyShardedDataParallel(model, **how), rank, world, folder, given, rate=rates[rank], values=values)
 
     return job
 
@@ -217,12 +228,14 @@ JOBS: dict[str, tuple[Job, int]] = {
     "ddp2": (plain, 2),
     "with-adam": (with_adam, 1),
     "fsdp1": (flattened(original=True), 2),
+    "fsdp1-sketched": (flattened(original=True, values="sketch"), 2),
     "fsdp1-adam": (flattened(original=False, given=1.0), 2),
     "fsdp1-halved": (flattened(original=True, given=0.5), 2),
     "fsdp1-rates": (flattened(original=False, rates=(0.1, 0.2)), 2),
     "fsdp2": (fully_sharded(), 2),
     "fsdp2-adam": (fully_sharded(1.0), 2),
     "fsdp2-halved": (fully_sharded(0.5), 2),
+    "fsdp2-halved-sketched": (fully_sharded(0.5, "sketch"), 2),
     **{f"zero{stage}": (zero(stage), 2) for stage in (1, 2, 3)},
     "zero3-rate": (zero(3, 0.12), 2),
 }

@@ -10,8 +10,8 @@ import pytest
 import padiff
 
 JOBS = ["tp1", "tp2", "tp2-no-all-reduce", "tp2-stale-norm", "plain", "ddp2", "fsdp2", "zero1", "zero2", "zero3"]
-JOBS += ["zero3-rate", "with-adam", "fsdp1", "fsdp1-adam", "fsdp1-halved", "fsdp1-rates"]
-JOBS += ["fsdp2-adam", "fsdp2-halved"]
+JOBS += ["zero3-rate", "with-adam", "fsdp1", "fsdp1-adam", "fsdp1-halved", "fsdp1-rates", "fsdp1-sketched"]
+JOBS += ["fsdp2-adam", "fsdp2-halved", "fsdp2-halved-sketched"]
 
 
 def compared(jobs: Path, one: str, other: str) -> Any:
@@ -22,7 +22,7 @@ def compared(jobs: Path, one: str, other: str) -> Any:
     ("one", "other"),
     [
         *(("tp1", "tp2"), ("tp2", "tp1"), ("tp2", "tp2")),
-        *(("plain", name) for name in ("ddp2", "fsdp1", "fsdp2", "zero1", "zero2", "zero3")),
+        *(("plain", name) for name in ("ddp2", "fsdp1", "fsdp1-sketched", "fsdp2", "zero1", "zero2", "zero3")),
         *(("with-adam", name) for name in ("fsdp1-adam", "fsdp2-adam")),
     ],
 )
@@ -55,7 +55,7 @@ def test_a_learning_rate_of_a_sharded_optimizer_is_the_cause(jobs: Path, job: st
     assert source.cause == f"lr: 0.1 in the reference, {rate} in the candidate", report
 
 
-@pytest.mark.parametrize("job", ["fsdp1-halved", "fsdp2-halved"])
+@pytest.mark.parametrize("job", ["fsdp1-halved", "fsdp2-halved", "fsdp2-halved-sketched"])
 def test_gradients_that_a_sharded_optimizer_is_given_otherwise_are_the_cause(jobs: Path, job: str) -> None:
     """What arrived is known of the gathered parameters, before the ranks put it together."""
     (source,) = compared(jobs, "with-adam", job).sources

@@ -11,6 +11,7 @@ import pytest
 
 import padiff
 from padiff.adapter import Placement, Ranks
+from padiff.numerics import sketch
 from padiff.recording._places import Places
 from padiff.trace import Trace, ValueStore, open_run, rank_folders, write_run
 
@@ -99,6 +100,19 @@ def test_a_gradient_is_sketched_on_the_rank_too_that_holds_all_of_its_parameter(
     here, there = (places.of_gradient("up.weight", (8, 4), own).sketched(gradient) for own in ((8, 4), (0,)))
     assert here.sketch is not None
     assert np.array_equal(here.sketch, there.sketch)
+
+
+def test_ranges_of_a_flat_parameter_add_up_to_it(tmp_path: Path) -> None:
+    about = open_run(rank_folders(record(tmp_path / "two", dp=2))[0]).about
+    value = np.arange(1, 33, dtype=np.float32).reshape(8, 4)
+    sketches = []
+    for start, end in ((0, 5), (5, 5), (5, 32)):
+        how: dict[str, Any] = {"parameters": {"up.weight": {"dp": Placement("range")}}, "starts": {"up.weight": start}}
+        places = Places(attrs.evolve(about, ranks=attrs.evolve(about.ranks, shapes={"up.weight": (8, 4)}, **how)))
+        found = places.of_parameter("up.weight").sketched(value.reshape(-1)[start:end])
+        assert found.whole == (8, 4)
+        sketches.append(found.sketch)
+    assert np.array_equal(sum(sketches), sketch(value))
 
 
 @pytest.mark.parametrize("count", [2, 4])

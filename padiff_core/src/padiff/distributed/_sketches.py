@@ -147,7 +147,8 @@ def spread_over(
         how: dict[str, Any] = {"sums": sums, "added": added, "shape": shape, "strides": strides, "ends": ends}
         return spread_of(read(arrays), grid, known, expected, **how)
     summaries = list(arrays.summaries.values())
-    if len({(one.shape, one.whole) for one in summaries}) > 1:
+    ranges = any(how.kind == "range" for how in known.values())
+    if len({(None if ranges else one.shape, one.whole) for one in summaries}) > 1:
         return None
     parts = read(arrays)
     differ = {axis: differing(parts, grid, axis) for axis in grid.axes}

@@ -105,3 +105,5 @@ class Ranks:
     """Path of a parameter that in the whole model is another one, of which a stage needs a copy -> that one's."""
     job: str = ""
     """What the launcher calls the job, to all of its ranks alike; empty where it says nothing."""
+    starts: Mapping[str, int] = attrs.field(factory=dict)
+    """Path of a parameter of which a range of its elements lies here, laid out flat -> how many lie in front of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 
 import attrs
@@ -24,6 +25,8 @@ class Where:
     part: Part | None = None
     shards: tuple[tuple[Placement, int, int], ...] = ()
     """Innermost first: how it is sharded along a group, this rank's position in that, and how many ranks it has."""
+    range: tuple[int, Shape] | None = None
+    """Where a range of its elements starts, laid out flat, and the shape of the whole."""
 
     def sketched(self, array: Array) -> Summary:
         """Return the summary of a native array, with its sketch."""
@@ -31,6 +34,10 @@ class Where:
             value = array if self.part is None else self.part.read(array)
             return attrs.evolve(summarized(value, extremes=False, sketched=True), shape=tuple(array.shape))
         found = summarized(array, extremes=False)
+        if self.range is not None and (self.part is None or self.part.transpose is None):
+            start, shape = self.range
+            mine = sketch(array.reshape(-1), [np.arange(start, start + array.size)], [math.prod(shape)])
+            return attrs.evolve(found, norm=found.norm or 0.0, sketch=mine, whole=shape)
         places = self._places(tuple(array.shape))
         if places is None:
             return found
@@ -77,6 +84,7 @@ class Places:
     def __init__(self, about: Description) -> None:
         self._layouts = layouts_of(about)
         self._ranks = about.ranks
+        self._shapes = {path: one.shape for path, one in about.parameters.items()}
         self._known: dict[str, Where] = {}
         self._given: Leaf | None = None
 
@@ -84,7 +92,11 @@ class Places:
         """Return where a parameter, or its gradient, lies."""
         if path not in self._known:
             spread = {} if self._ranks is None else self._ranks.parameters.get(path, {})
-            self._known[path] = Where(self._layouts.get(path), _shards(self._ranks, spread))
+            shards = _shards(self._ranks, spread)
+            start = None if self._ranks is None else self._ranks.starts.get(path)
+            whole = () if self._ranks is None else self._ranks.shapes.get(path, self._shapes.get(path, ()))
+            held = None if start is None or not _is_range(shards) else (start, whole)
+            self._known[path] = Where(self._layouts.get(path), shards, held)
         return self._known[path]
 
     def of_gradient(self, path: str, shape: Shape, own: Shape) -> Where:
@@ -98,7 +110,7 @@ class Places:
         if self._ranks is None or shape == own != whole:
             return where
         spread = unreduced(self._ranks.parameters.get(path, {}), shape, whole)
-        return attrs.evolve(where, shards=_shards(self._ranks, spread))
+        return attrs.evolve(where, shards=_shards(self._ranks, spread), range=None)
 
     def begin(self) -> None:
         """Forget what the model was given: it is called anew."""
@@ -128,6 +140,10 @@ class Places:
         data = whole.index(batch) if known and batch in whole else 0
         sequence = whole.index(length) if known and length in whole else None
         return Where(None, _shards(self._ranks, {**parts_of_data(self._ranks.groups, data, sequence), **declared}))
+
+
+def _is_range(shards: tuple[tuple[Placement, int, int], ...]) -> bool:
+    return [how.kind for how, *_ in shards] == ["range"]
 
 
 def _is_tokens(leaf: Leaf) -> bool:

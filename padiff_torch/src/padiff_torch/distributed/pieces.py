@@ -123,10 +123,16 @@ def piece_of(native: Any) -> Any:
         return native
     kept, size = native.ds_tensor, math.prod(native.ds_shape)
     held = int(kept.numel())
-    rank = getattr(native, "ds_process_group", None)
-    first = 0 if rank is None else held * _rank_in(native)
-    flat = kept.reshape(-1)[: max(0, min(held, size - first))]
+    flat = kept.reshape(-1)[: max(0, min(held, size - start_of(native)))]
     return flat.reshape(tuple(native.ds_shape)) if flat.numel() == size else flat
+
+
+def start_of(native: Any) -> int:
+    """Return how many elements of a parameter lie in front of this rank's range of its flat form."""
+    if isinstance(native, FlatPart):
+        return int(native.flat._shard_param_infos[native.index].intra_param_start_idx or 0)
+    group = getattr(native, "ds_process_group", None)
+    return 0 if group is None else int(native.ds_tensor.numel()) * _rank_in(native)
 
 
 def _rank_in(native: Any) -> int:

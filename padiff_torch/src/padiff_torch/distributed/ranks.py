@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from padiff.adapter import Placement, Ranks, Spread, class_names
 from padiff_torch.distributed.numbers import MEGATRON
-from padiff_torch.distributed.pieces import FlatPart, is_range, piece_of, whole_shape
+from padiff_torch.distributed.pieces import FlatPart, is_range, piece_of, start_of, whole_shape
 from padiff_torch.distributed.sharded import groups_of
 
 _GROUPS = {
@@ -52,8 +52,9 @@ def ranks_of(model: Any) -> Ranks | None:
     shapes = {path: shape for path, shape in shapes.items() if shape != tuple(piece_of(natives[path]).shape)}
     chunks = model.own() if hasattr(model, "own") else ()
     copies = {path: _EMBEDDING for path, native in natives.items() if getattr(native, "shared", False)}
+    starts = {path: start_of(native) for path, native in natives.items() if is_range(native)}
     known = parameters, outputs, shapes, chunks, copies
-    return Ranks(dist.get_rank(), dist.get_world_size(), groups, *known, _job())
+    return Ranks(dist.get_rank(), dist.get_world_size(), groups, *known, _job(), starts)
 
 
 def _job() -> str:
