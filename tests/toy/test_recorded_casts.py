@@ -92,7 +92,10 @@ def compared(
         with padiff.record(model, folder / name, optimizer=optimizer) as recorder:
             for x in given:
                 out = model(rows.Tensor(x.copy()))
-                (out * out).mean().backward()
+                loss = (out * out).mean()
+                for one in model.parameters() if fault == "penalty" and name == "b" else ():
+                    loss = loss + (one * one).sum() * np.float32(0.01)
+                loss.backward()
                 optimizer.step()
                 optimizer.clear()
                 recorder.step()
@@ -114,6 +117,13 @@ def test_a_fault_behind_casts_of_one_side_is_found(tmp_path: Path, fault: str, p
     report = compared(tmp_path, fault=fault)
     first = next(one for one in report.findings if one.counts)
     assert (first.step, first.candidate.path) == (0, path), str(report)
+
+
+@pytest.mark.parametrize("low", [(False, True), (True, False)])
+def test_a_penalty_beside_casts_of_one_side_is_one_source(tmp_path: Path, low: tuple[bool, bool]) -> None:
+    """What the casts round in a gradient was more than a multiple of weights may be off by: each was a source."""
+    (source,) = compared(tmp_path, low=low, fault="penalty").sources
+    assert (source.cause.name, source.cause.parameters["side"]) == ("penalty", "candidate"), source
 
 
 def test_what_both_sides_cast_excuses_no_small_fault(tmp_path: Path) -> None:

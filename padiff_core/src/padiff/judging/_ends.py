@@ -97,7 +97,7 @@ def loss_finding(
         What("loss"),
         figures=Figures(error / abs(ours) if ours else math.inf, error),
         evidence=(Evidence.of("losses" if places else "losses_of_runs", reference=ours, candidate=theirs),),
-        source=outputs <= SAME(eps),
+        source=outputs <= SAME(max(eps, epsilon_of(*(leaf.dtype for leaf in root.candidate.outputs)))),
         step=step,
     )
 

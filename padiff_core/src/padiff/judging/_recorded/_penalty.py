@@ -9,7 +9,7 @@ import numpy as np
 
 from padiff.judging._findings import as_one
 from padiff.judging._recorded._meter import Meter
-from padiff.numerics import SAME, Array
+from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of
 from padiff.parameters import Correspondence, Link
 from padiff.report import SIDES, Cause, Finding, Phase
 
@@ -33,11 +33,12 @@ def of_penalty(found: Sequence[Finding], meter: Meter, known: Correspondence) ->
     Where the loss differs, which holds it, that is the source.
     """
     links = {link.candidate.parameter.path: link for _, link in known.links if not link.buffer}
+    eps = epsilon_of(*{leaf.dtype for trace in meter.traces for call in trace.calls for leaf in call.outputs})
     told: list[tuple[int, _Added]] = []
     for number, one in enumerate(found):
         link = links.get(f"{one.candidate.path}.{one.what.name}".lstrip("."))
         if one.source and one.cause is None and one.what.kind == "parameter_gradient" and link is not None:
-            added = _added(meter, link)
+            added = _added(meter, link, eps)
             told += [] if added is None else [(number, added)]
     cause, numbers = _penalty(told)
     if cause is None:
@@ -51,7 +52,8 @@ def of_penalty(found: Sequence[Finding], meter: Meter, known: Correspondence) ->
     return [attrs.evolve(one, cause=cause) if one.source and one.phase is Phase.LOSS else one for one in rest]
 
 
-def _added(meter: Meter, link: Link) -> _Added | None:
+def _added(meter: Meter, link: Link, eps: float) -> _Added | None:
+    """Return what one side's gradient has more; ``eps`` is that of the coarsest type that anything was computed in."""
     held = *meter.held(link, "gradient"), meter.held(link, "before")[0]
     size = meter.of_link(link, "gradient")
     if size is None or not all(isinstance(one, np.ndarray) and np.isfinite(one).all() for one in held):
@@ -59,7 +61,8 @@ def _added(meter: Meter, link: Link) -> _Added | None:
     ours, theirs, weights = (one.astype(np.float64).ravel() for one in held)
     if not ours.size == theirs.size == weights.size:
         return None
-    return _Added(theirs - ours, weights, SAME(size.eps) * float(np.linalg.norm(ours) + np.linalg.norm(theirs)))
+    rounded = max(SAME(size.eps), ACCUMULATED(eps)) * float(np.linalg.norm(ours) + np.linalg.norm(theirs))
+    return _Added(theirs - ours, weights, rounded)
 
 
 def _penalty(told: Sequence[tuple[int, _Added]]) -> tuple[Cause | None, list[int]]:
