@@ -61,3 +61,15 @@ def test_elements_that_agree_by_chance_are_no_surer(lost: bool) -> None:
     known = (before, before), after, (sent, other), 1.0, EPS
     assert step_sums(*known, apart=0.015).exceeds(EPS, SAME(EPS)) is lost
     assert step_sums(*known, apart=EPS).exceeds(EPS, SAME(EPS))
+
+
+@pytest.mark.parametrize(("zeros", "exceeds"), [(1, False), (20, True)])
+def test_a_gradient_that_is_zero_among_rounding_is_rounding(zeros: int, exceeds: bool) -> None:
+    """Of a bias of keys a sum may come to zero on both sides; of rows that no token looks up all are zero."""
+    before, sent = np.zeros(60, np.float32), np.ones(60, np.float32)
+    sent[:20] = 1e-9
+    sent[:zeros] = 0.0
+    after = before - np.float32(0.01), before - np.float32(0.01)
+    after[1][:zeros] += np.float32(0.002)
+    found = step_sums((before, before), after, (sent, sent * np.float32(1 + 1e-7)), 1.0, EPS, apart=EPS)
+    assert found.exceeds(EPS, SAME(EPS)) is exceeds

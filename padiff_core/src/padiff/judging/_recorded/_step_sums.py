@@ -83,6 +83,7 @@ def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: flo
     # A power of two brings the gradients' squares into the type's range, and changes none of them otherwise.
     shrink = 1.0 if not scale or _PLAIN[0] < scale < _PLAIN[1] else 2.0 ** -math.frexp(scale)[1]
     zeros_are_sure = clean and float(np.linalg.norm(gradients[0])) > least * scale * math.sqrt(gradients[0].size)
+    zeros_are_sure = zeros_are_sure and not _by_chance(gradients, least * scale)
     for start, other_start, end, other_end, sent, other_sent in _chunks(arrays, work):
         if shrink != 1.0:
             sent, other_sent = sent * shrink, other_sent * shrink
@@ -107,6 +108,15 @@ def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: flo
         found.ours += float(ours.dot(ours))
         found.noise += float(noise.dot(noise))
     return found
+
+
+def _by_chance(gradients: Both, least: float) -> bool:
+    """Return whether fewer elements are zero than are so small that they are rounding: so rounding comes to zero, too.
+
+    Of rows that no token looks up, and of units that are dead, all are zero.
+    """
+    zeros = int(np.count_nonzero((gradients[0] == 0) & (gradients[1] == 0)))
+    return 0 < zeros < int(np.count_nonzero(np.abs(gradients[0]) <= least)) - zeros
 
 
 def _chunks(arrays: Sequence[Array], work: np.dtype[Any]) -> Iterable[Any]:
