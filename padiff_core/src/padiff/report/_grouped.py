@@ -26,7 +26,7 @@ class Block:
 
     findings: Sequence[Finding]
     numbers: Sequence[int]
-    """The numbers of its sources: one of what has one cause, or is the same code in many blocks, else one for each."""
+    """The numbers of its sources: one of what has one cause, else one for each piece of code."""
     fold: bool = False
     """Whether these are many faults of one kind, which are listed, not each shown."""
 
@@ -42,7 +42,7 @@ def blocks_of(sources: Sequence[Finding]) -> list[Block]:
     blocks: list[Block] = []
     for group in [*folds, *alone]:
         start, fold = count_of(blocks) + 1, len(blocks) < len(folds)
-        count = 1 if fold or _is_set(group[0][0]) or _is_code(group[0][0]) else len(group)
+        count = 1 if fold or _is_set(group[0][0]) else len(group)
         blocks.append(Block([one for piece in group for one in piece], range(start, start + count), fold))
     return blocks
 
@@ -54,11 +54,6 @@ def count_of(blocks: Sequence[Block]) -> int:
 
 def _is_set(source: Finding) -> bool:
     return source.cause is not None and source.cause.name in _SETTINGS and not trouble(source)
-
-
-def _is_code(source: Finding) -> bool:
-    """Return whether a source is code between calls: the same lines are one fault, however many modules run them."""
-    return source.between is not None and source.cause is None and source.phase is Phase.FORWARD
 
 
 def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
