@@ -186,3 +186,34 @@ def test_activations_are_recognised_by_what_they_make(one: str, other: str) -> N
     ours, theirs = (FUNCTIONS[name](x).numpy() for name in (one, other))
     found = likeness(ours, theirs, [("input x", x.numpy())], 1e-6)
     assert str(found) == f"{one} of the input x in the reference, {other} of it in the candidate"
+
+
+def branching(base: Any, linear: Any, cut: bool) -> Any:
+    """Return a model whose code uses what a layer gives twice: as it is, and doubled, for a module that lets no
+    gradient through."""
+
+    class Inner(base):
+        def __init__(self) -> None:
+            self.one, self.two = linear(8, 8), linear(8, 8)
+
+        def forward(self, x: Any) -> Any:
+            y = F.tanh(self.one(x))
+            return self.two(detached(y) if cut else y)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.first, self.inner, self.head = linear(8, 8), Inner(), linear(8, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = F.tanh(self.first(x))
+            return self.head(x + self.inner(x * 2))
+
+    return Model()
+
+
+def test_code_that_lacks_a_gradient_which_a_module_inside_cuts_is_no_source() -> None:
+    """Of a U-Net whose block detaches something the code around it was one, too."""
+    report = padiff.diff(
+        branching(rows.Module, rows.Linear, False), branching(columns.Layer, columns.Dense, True), TOKENS
+    )
+    assert [source.candidate.path for source in report.sources] == ["inner"], str(report)

@@ -24,6 +24,14 @@ def with_cut(suspicion: Suspicion) -> Suspicion:
     return attrs.evolve(suspicion, ruling=attrs.evolve(ruling, evidence=evidence))
 
 
+def without_starved(found: Sequence[Suspicion], forced: Forced) -> list[Suspicion]:
+    """Return suspicions without those of code that lacks what a call inside of it does not send: that one is told."""
+    kinds = ("gradient_cut", "no_gradient_comes")
+    cut = [one.pair.candidate for one in found if any(said.kind in kinds for said in one.ruling.evidence)]
+    around = {above.key for call in cut for above in call.ancestors()}
+    return [one for one in found if one.pair.key not in around & forced.starved]
+
+
 def likely_sender(spot: Spot, suspects: Sequence[Pair], forced: Forced, alignment: Alignment) -> Pair:
     """Return whose code most likely sent a wrong gradient, where no replay tells.
 

@@ -21,7 +21,7 @@ from padiff.judging._causes import OF_STATE, cause_between, not_verified
 from padiff.judging._compared import coverage_of
 from padiff.judging._cuts import cut_side
 from padiff.judging._forced._cause_search import found_by_setting, likened
-from padiff.judging._forced._cuts import Cuts, likely_sender, with_cut
+from padiff.judging._forced._cuts import Cuts, likely_sender, with_cut, without_starved
 from padiff.judging._forced._harmless import right_as_a_whole
 from padiff.judging._forced._openings import Openings, of_another_shape
 from padiff.judging._forced._parts import Counting
@@ -220,7 +220,7 @@ class Judge:
         # What no call does by itself is what the whole model does: where some code differs, that is why.
         whole = [one for one in found if any(said.kind == "whole_model_only" for said in one.ruling.evidence)]
         settled = [one for one in (*forward, *found) if one.verdict is Verdict.DIFFERS and one not in whole]
-        return [one for one in found if one not in whole] if settled else found
+        return without_starved([one for one in found if one not in whole] if settled else found, self.forced)
 
     def _only_compares(self, check: Check) -> bool:
         """Return whether a gradient comes to a mask on one side alone: the other compares it, and needs none.
