@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import padiff
+from padiff.judging._forced import _cause_search
 from padiff.judging._likeness import likeness
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
@@ -217,3 +218,66 @@ def test_code_that_lacks_a_gradient_which_a_module_inside_cuts_is_no_source() ->
         branching(rows.Module, rows.Linear, False), branching(columns.Layer, columns.Dense, True), TOKENS
     )
     assert [source.candidate.path for source in report.sources] == ["inner"], str(report)
+
+
+def gelu_tanh(x: Any) -> Any:
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+LAST, FIRST, ONES = np.zeros((2, 6, 8)), np.zeros((2, 6, 8)), (TOKENS[0] > 0).astype(np.float64)
+LAST[:, -1], FIRST[:, 0], ONES[4:] = TOKENS[:2, 0], TOKENS[:2, 1], 1 - ONES[:4]
+ALIKE = np.full((2, 8), 0.125)
+SMALL, WIDE = 0.1 * TOKENS.astype(np.float64), TOKENS.astype(np.float64)
+NEXT, AFTER = (np.triu(np.full((8, 8), -1e9), k) for k in (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "named", "said"),
+    [
+        pytest.param(LAST, FIRST, None, "None", id="shifted by what is empty"),
+        pytest.param(ONES, 1 - ONES, None, "None", id="two masks with as many ones"),
+        pytest.param(WIDE + NEXT, WIDE + AFTER, None, "None", id="a mask that is shifted alone"),
+        pytest.param(WIDE + np.finfo(np.float64).min * (NEXT < 0), WIDE, None, "None", id="a mask without end"),
+        pytest.param(WIDE, WIDE / 48.46653, None, "the candidate's is 0.0206328 times the reference's", id="a root"),
+        pytest.param(WIDE, WIDE - WIDE**2, WIDE**2 + 1j, "None", id="a complex value"),
+        pytest.param(ALIKE * 2, ALIKE, ALIKE, "the candidate's is 0.5 times the reference's", id="what is constant"),
+        pytest.param(
+            gelu_tanh(SMALL),
+            SMALL / (1 + np.exp(-SMALL)),
+            SMALL,
+            "gelu (tanh) of the input in the reference, silu of it in the candidate",
+            id="two functions that are alike",
+        ),
+    ],
+)
+def test_nothing_is_said_that_is_not_so(ours: Any, theirs: Any, named: Any, said: str) -> None:
+    """Of values in bfloat16, which are held to less."""
+    around = [] if named is None else [("input", named)]
+    assert str(likeness(ours, theirs, around, 2.0**-13)) == said
+
+
+def test_values_far_away_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of a thousand values that differ was held against all that a thousand calls take and give."""
+    looked: list[int] = []
+
+    def counting(ours: Any, theirs: Any, named: Any, *more: Any, **options: Any) -> Any:
+        named = list(named)
+        looked.append(len(named))
+        return likeness(ours, theirs, named, *more, **options)
+
+    def loop(base: Any, linear: Any, factor: float) -> Any:
+        class Loop(base):
+            def __init__(self) -> None:
+                self.layer = linear(8, 8)
+
+            def forward(self, x: Any) -> Any:
+                for _ in range(40):
+                    x = x + F.tanh(self.layer(x)) * factor
+                return x
+
+        return Loop()
+
+    monkeypatch.setattr(_cause_search, "likeness", counting)
+    padiff.diff(loop(rows.Module, rows.Linear, 0.1), loop(columns.Layer, columns.Dense, 0.11), TOKENS)
+    assert len(looked) >= 40
+    assert max(looked) < 40

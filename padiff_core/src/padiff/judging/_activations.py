@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from padiff.numerics import Array, sample
+from padiff.numerics import FLOORS, Array, sample
 
-_SAMPLED = 1024
+_SAMPLED = 256
 """Elements by which a function is recognised: what is done to each shows in few."""
 _SURE = 8
 """Values other than zero, and as many of either sign, without which a function is not recognised."""
@@ -69,12 +69,14 @@ def applied(values: tuple[Array, Array], to: Array, bound: float) -> tuple[str, 
     x, ours, theirs = (sample(one, _SAMPLED) for one in (to, *values))
     if min(np.count_nonzero(x > 0), np.count_nonzero(x < 0)) < _SURE:
         return None
-    names: list[str | None] = [None, None]
+    nearest = [("", bound), ("", bound)]
     with np.errstate(all="ignore"):
         for name, function in _FUNCTIONS.items():
             made = function(x)
             for side, value in enumerate((ours, theirs)):
-                if names[side] is None and np.linalg.norm(made - value) <= bound * np.linalg.norm(value):
-                    names[side] = name
-    first, second = names
-    return None if first is None or second is None or first == second else (first, second)
+                apart = float(np.linalg.norm(made - value) / np.linalg.norm(value))
+                # Of what is the same of these numbers the first counts: of what is not, what comes nearest.
+                if apart <= bound and (not nearest[side][0] or apart < nearest[side][1] / FLOORS):
+                    nearest[side] = name, apart
+    first, second = (name for name, _ in nearest)
+    return None if "" in (first, second) or first == second else (first, second)

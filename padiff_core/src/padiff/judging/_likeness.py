@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -9,8 +10,9 @@ from functools import partial
 import numpy as np
 
 from padiff.alignment import Alignment, Pair
+from padiff.forcing import Spot
 from padiff.judging._activations import applied
-from padiff.numerics import FLOORS, Array, difference, same_numbers
+from padiff.numerics import FLOORS, Array, beside_masks, difference, same_numbers, sample
 from padiff.report import Evidence
 from padiff.trace import Leaf
 
@@ -23,6 +25,12 @@ _LARGEST = 1 << 24
 """Elements beyond which it is not looked for."""
 _ROOTS = 4096
 """Up to which whole number a factor is told as its root, or as one divided by that."""
+_CHANCE = 1 / 32
+"""Share of all factors up to which a root of a whole number is no chance."""
+_NEAR = 16
+"""Calls nearest to a value of whose own values it may be made: a model may call thousands."""
+_GLANCE = 1024
+"""Elements that are looked at before all are."""
 
 
 def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient: bool = False) -> Evidence | None:
@@ -35,32 +43,56 @@ def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
     ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)  # what masks is too large for a product
-    if _same(ours, theirs, FLOORS * bound):
-        return None
-    if not (ours.any() and theirs.any()):
-        side = "candidate" if ours.any() else "reference"
-        return Evidence.of("no_gradient_comes" if gradient else "all_zeros", side=side)
-    fitting = ((name, value.astype(np.float64)) for name, value in named if value.shape == ours.shape and value.any())
-    known = [(name, value) for name, value in fitting if not _same(ours, value, bound)]
-    lacks = [partial(_lacking, value=value, name=name, gradient=gradient) for name, value in known]
-    tells: list[Callable[..., Evidence | None]] = [
-        *(partial(tell, whole=True) for tell in lacks),
-        *(partial(_function, value=value, name=name) for name, value in known),
-        *(partial(_mistaken, value=value, name=name) for name, value in known),
-        _multiple,
-        _offset,
-        *lacks,
-        _in_part,
-        _moved,
-    ]
-    found = (tell(ours, theirs, bound) for tell in tells) if ours.size >= _FEW else ()
-    return next((one for one in found if one is not None), None)
+    with np.errstate(all="ignore"):  # the square of a mask may be more than float64 holds
+        if _same(ours, theirs, FLOORS * bound):
+            return None
+        if not (ours.any() and theirs.any()):
+            side = "candidate" if ours.any() else "reference"
+            return Evidence.of("no_gradient_comes" if gradient else "all_zeros", side=side)
+        known = [one for one in named if _tells(one[1], ours, bound)] if ours.size >= _FEW else []
+        lacks = [_with(partial(_lacking, name=name, gradient=gradient), value) for name, value in known]
+        whole = [_with(partial(_lacking, name=name, gradient=gradient, whole=True), value) for name, value in known]
+        tells: list[Callable[..., Evidence | None]] = [
+            *whole,
+            *(partial(_function, value=value, name=name) for name, value in known),
+            *(_with(partial(_mistaken, name=name), value) for name, value in known),
+            _multiple,
+            _offset,
+            *lacks,
+            _in_part,
+            _moved,
+        ]
+        found = (tell(ours, theirs, bound) for tell in tells) if ours.size >= _FEW else ()
+        return next((one for one in found if one is not None), None)
 
 
-def named_around(owner: Pair, alignment: Alignment) -> Iterator[tuple[str, Leaf]]:
-    """Yield the values around a call's own code, as the reference has them, by names that repeated blocks share."""
+def _tells(value: Array, ours: Array, bound: float) -> bool:
+    """Return whether a value may tell what another one is made of: it has its shape, is another, and no constant."""
+    if value.shape != ours.shape or value.dtype.kind not in "fiub":
+        return False
+    few = sample(value, _GLANCE)
+    alike = _same(sample(ours, _GLANCE), few, FLOORS * bound)
+    return bool((few != few[0]).any()) and not (alike and _same(ours, value.astype(np.float64), bound))
+
+
+def _with(tell: Callable[..., Evidence | None], value: Array) -> Callable[..., Evidence | None]:
+    """Return what tells something of two values and a third, where that holds of a few elements of them."""
+
+    def told(ours: Array, theirs: Array, bound: float) -> Evidence | None:
+        few = (sample(one, _GLANCE) for one in (ours, theirs))
+        if tell(*few, FLOORS * bound, value=sample(value, _GLANCE)) is None:
+            return None
+        return tell(ours, theirs, bound, value=value.astype(np.float64))
+
+    return told
+
+
+def named_around(owner: Pair, spot: Spot, alignment: Alignment) -> Iterator[tuple[str, Leaf]]:
+    """Yield the reference's values near one of a call's own code, by names that repeated blocks share."""
     call = owner.reference
     inside = [inner for inner in call.subtree() if inner is not call and alignment.of_reference(inner) is not None]
+    place = inside[-1].index if inside and spot.pair is owner else spot.pair.reference.index
+    inside = heapq.nsmallest(_NEAR, inside, key=lambda inner: abs(inner.index - place))
     below = [(inner, f" of {inner.path.removeprefix(f'{call.path}.')}") for inner in inside]
     told: set[int] = set()
     for what, holders in (("output", [(call, "")]), ("input", [(call, "")]), ("output", below), ("input", below)):
@@ -72,7 +104,11 @@ def named_around(owner: Pair, alignment: Alignment) -> Iterator[tuple[str, Leaf]
 
 
 def _same(ours: Array, theirs: Array, bound: float) -> bool:
-    return difference(ours, theirs).rel_l2 <= bound
+    """Return whether two values are one, beside what masks drown on both sides, too."""
+    if not difference(ours, theirs).rel_l2 <= bound:
+        return False
+    rest = beside_masks(ours, theirs)
+    return rest is None or rest.rel_l2 <= bound
 
 
 def _mistaken(_: Array, theirs: Array, bound: float, *, value: Array, name: str) -> Evidence | None:
@@ -103,7 +139,7 @@ def _known(factor: float, bound: float) -> str:
     size, sign = abs(factor), "-" if factor < 0 else ""
     for form, power in (("1/{}", 1 / size), ("sqrt({})", size**2), ("1/sqrt({})", size**-2)):
         whole = round(power)
-        if 1 < whole <= _ROOTS and abs(power - whole) <= bound * whole:
+        if 1 < whole <= _ROOTS and abs(power - whole) <= bound * whole <= _CHANCE:
             return sign + form.format(whole)
     return ""
 
@@ -112,7 +148,7 @@ def _offset(ours: Array, theirs: Array, bound: float) -> Evidence | None:
     more = theirs - ours
     mean = float(more.mean())
     alike = bool(np.abs(more - mean).max() <= bound * max(abs(mean), float(np.abs(ours).max())))
-    told = alike and abs(mean) > bound * float(np.abs(ours).max())
+    told = alike and bool(np.isfinite(mean)) and abs(mean) > bound * float(np.abs(ours).max())
     return Evidence.of("offset", more=mean) if told else None
 
 
@@ -143,7 +179,9 @@ def _moved(ours: Array, theirs: Array, bound: float) -> Evidence | None:
     axes = range(ours.ndim)
     for axis in axes:
         for step in (1, -1) if ours.shape[axis] > 2 else ():
-            if _same(_cut(ours, axis, -step), _cut(theirs, axis, step), bound):
+            kept, moved = _cut(ours, axis, -step), _cut(theirs, axis, step)
+            most = np.count_nonzero(kept) >= np.count_nonzero(ours) / 2  # else what is compared is what is empty
+            if most and _same(kept, moved, bound):
                 return Evidence.of("shifted", axis=axis, step=step)
     if not same_numbers(ours, theirs):
         return None
@@ -153,8 +191,9 @@ def _moved(ours: Array, theirs: Array, bound: float) -> Evidence | None:
     for axis in axes:
         if _same(np.flip(ours, axis), theirs, bound):
             return Evidence.of("reversed", axis=axis)
-    alike = _same(np.sort(ours, axis=None), np.sort(theirs, axis=None), bound)
-    return Evidence.of("other_order") if alike else None
+    numbers, others = np.sort(ours, axis=None), np.sort(theirs, axis=None)
+    several = np.count_nonzero(np.diff(numbers)) >= _FEW  # any two masks with as many ones are that
+    return Evidence.of("other_order") if several and _same(numbers, others, bound) else None
 
 
 def _cut(array: Array, axis: int, step: int) -> Array:

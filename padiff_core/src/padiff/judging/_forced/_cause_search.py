@@ -90,7 +90,9 @@ def likened(
             return ruling
         seen = runs.reference.observed
         values = seen.gradients if gradient else seen.values
-        leaves = ((name, leaf) for name, leaf in named_around(owner, settler.bench.alignment) if leaf.token in values)
+        leaves = (
+            (name, leaf) for name, leaf in named_around(owner, spot, settler.bench.alignment) if leaf.token in values
+        )
         named = ((name, values[leaf.token]) for name, leaf in leaves if leaf.token != spot.reference.token)
         theirs = np.zeros_like(ours) if theirs is None and gradient else theirs
         found = None if theirs is None else likeness(ours, theirs, named, CAST(eps), gradient=gradient)

@@ -35,7 +35,7 @@ def likened_here(one: Suspicion, leaps: Leaps) -> Suspicion:
         return found if isinstance(found, np.ndarray) else None
 
     def named(owner: Pair) -> Iterator[tuple[str, Array]]:
-        for name, leaf in named_around(owner, leaps.alignment):
+        for name, leaf in named_around(owner, spot, leaps.alignment):
             fits = leaf.token != spot.reference.token and leaf.shape == spot.reference.shape
             value = read(0, leaf) if fits else None
             if value is not None:
