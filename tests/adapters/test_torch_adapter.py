@@ -262,13 +262,15 @@ def test_a_script_that_compiles_its_model_is_recorded(tmp_path: Path) -> None:
     assert len(report.calls) == 3
 
 
-@pytest.mark.parametrize("where", ["module", "parameter", "child"])
+@pytest.mark.parametrize("where", ["module", "parameter", "child", "gradient"])
 def test_hooks_of_one_side_are_told_at_the_source(where: str, tmp_path: Path) -> None:
     """A gradient that a script's hook halves, or an output that it doubles, had no reason that a report told."""
     net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     other = copy.deepcopy(net)
     if where == "parameter":
         other[0].weight.register_hook(lambda gradient: gradient / 2)
+    elif where == "gradient":
+        other[1].register_full_backward_hook(lambda _, sent, __: (sent[0] / 2,))
     elif where == "module":
         other[0].register_forward_hook(lambda *call: 2 * call[-1])
     else:
@@ -278,10 +280,13 @@ def test_hooks_of_one_side_are_told_at_the_source(where: str, tmp_path: Path) ->
         with padiff.record(model, tmp_path / name) as recorder:
             model(torch.ones(2, 4)).pow(2).mean().backward()
             recorder.step()
-    for report in (padiff.diff(net, other, (torch.ones(2, 4),)), padiff.compare(tmp_path / "a", tmp_path / "b")):
+    reports = [padiff.compare(tmp_path / "a", tmp_path / "b")]
+    if where != "gradient":
+        reports.append(padiff.diff(net, other, (torch.ones(2, 4),)))
+    for report in reports:
         (source,) = report.sources
         (said,) = (one for one in source.evidence if one.kind == "hooks")
-        assert (said.figures["module"], said.figures["reference"]) == ("0", ()), str(report)
+        assert (said.figures["module"], said.figures["reference"]) == ("01"[where == "gradient"], ()), str(report)
         assert "test_torch_adapter.py:" in said
 
 

@@ -190,17 +190,22 @@ def test_a_loss_that_sends_other_gradients_to_equal_coarse_outputs_is_a_source(t
     ), str(report)
 
 
-@pytest.mark.parametrize("limit", [np.inf, 0.01])
-def test_gradients_that_slices_round_each_add_up_to_theirs(tmp_path: Path, limit: float) -> None:
+@pytest.mark.parametrize(("limit", "hook"), [(np.inf, None), (0.01, None), (np.inf, "scaled"), (np.inf, "a row")])
+def test_gradients_that_slices_round_each_add_up_to_theirs(tmp_path: Path, limit: float, hook: str | None) -> None:
     """Or that ranks do: from equal values a sum of what is rounded to a coarse type is as coarse as that.
 
-    So is the norm of all, by which those that are not rounded are clipped, too.
+    So is the norm of all, by which those that are not rounded are clipped, too. What a hook makes is no rounding.
     """
+    row = np.ones((SIZE, 1), np.float32)
+    row[3] = 0.88
     np.random.seed(0)
     models, rng = (Net(low=True), Net(low=True)), np.random.default_rng(1)
     for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
         theirs.data[...] = ours.data
     batches = [rng.standard_normal((8, SIZE), dtype=np.float32) for _ in range(2)]
+    if hook is not None:
+        factor = np.float32(0.98) if hook == "scaled" else row
+        models[1].blocks[0].down.weight.step.hooks.append(lambda gradient: gradient * factor)
     for net, name, count in zip(models, "ab", (1, 2), strict=True):
         optimizer = rows.SGD(net.parameters(), 0.1)
         with padiff.record(net, tmp_path / name) as recorder:
@@ -215,4 +220,5 @@ def test_gradients_that_slices_round_each_add_up_to_theirs(tmp_path: Path, limit
                 optimizer.clear()
                 recorder.step()
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
-    assert report.aligned, str(report)
+    told = [] if hook is None else [("parameter_gradient", "blocks.0.down")]
+    assert [(one.what.kind, one.candidate.path) for one in report.sources][:1] == told, str(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from padiff.forcing import Spot, says_the_same
 from padiff.judging._tolerance import Rule
 from padiff.numerics import (
+    EXACT,
     ORDER,
     SAME,
     Array,
@@ -127,6 +129,21 @@ def elements(value: Held) -> Array | None:
     """Return a value, or the sketch of one that is so small that each element has a number there, with a sign."""
     small = isinstance(value, Summary) and value.sketch is not None and value.sketch.size == value.size
     return projected(value) if small or not isinstance(value, Summary) else None
+
+
+def is_noise(reference: Held, candidate: Held, eps: float) -> bool:
+    """Return whether sums are apart as by what their terms round: longer by no factor, and nowhere by far more.
+
+    A factor is as near to one as by chance, or as one that is rounded itself.
+    """
+    ours, theirs = map(projected, (reference, candidate))
+    if ours is None or theirs is None or ours.shape != theirs.shape or not ours.any():
+        return True
+    ours, apart = ours.astype(np.float64).ravel(), (theirs.astype(np.float64) - ours).ravel()
+    squares = float(np.vdot(ours, ours))
+    error, factor = math.sqrt(float(np.vdot(apart, apart)) / squares), float(np.vdot(ours, apart)) / squares
+    by_chance = max(eps / 2, 4 * error / math.sqrt(ours.size))
+    return abs(factor) <= by_chance and bool(np.abs(apart).max() <= EXACT(eps) * np.abs(ours).max())
 
 
 def _by_figures(ours: Summary, theirs: Summary) -> tuple[Difference, bool]:

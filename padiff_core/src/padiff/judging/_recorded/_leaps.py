@@ -8,7 +8,7 @@ A difference that no such leap explains, and that is more than rounding accumula
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import attrs
 
@@ -19,7 +19,7 @@ from padiff.judging._recorded._gradients import Sums, cut_by, given, is_computed
 from padiff.judging._recorded._levels import Drift, Ends, Level, cast_of, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
-from padiff.judging._sizes import Size, says_the_same_here, size_beside_masks
+from padiff.judging._sizes import Held, Size, is_noise, says_the_same_here, size_beside_masks
 from padiff.judging._suspicion import AGREEING, Ruling, Suspicion, contrasted, suspicion_of, value_at
 from padiff.numerics import (
     CONSTANT,
@@ -333,17 +333,17 @@ class Leaps:
     def _is_kept(self, spot: Spot) -> bool:
         return spot.reference.token in self.reference.values and spot.candidate.token in self.candidate.values
 
-    def left(self, size: Size, users: list[Pair], *, gradient: bool) -> tuple[Ruling, bool]:
-        """Rule on a parameter's gradient, or a buffer after the run, by what the calls that use it were given."""
+    def left(
+        self, size: Size, users: list[Pair], gradient: Callable[[], tuple[Held, Held]] | None = None
+    ) -> tuple[Ruling, bool]:
+        """Rule on a parameter's ``gradient``, or a buffer after the run, by what the calls that use it were given."""
         known, levels = Level(), self.gradients if gradient else self.levels
         for pair in users or self.alignment.pairs[:1]:
             known.add(levels.get(pair.key, Level()))
         ruling, source = self._by_leap(size, known, NEGLIGIBLE_GRADIENT if gradient else NEGLIGIBLE)
-        if gradient and source and size.close is None and size.error <= NEGLIGIBLE(known.eps):
-            return attrs.evolve(
-                ruling, verdict=Verdict.ROUNDING, evidence=()
-            ), False  # a sum of what ranks, or slices, round so
-        return ruling, source
+        coarse = source and size.close is None and size.error <= NEGLIGIBLE(known.eps)
+        rounds = gradient and coarse and is_noise(*gradient(), known.eps)  # a sum of what ranks, or slices, round so
+        return (attrs.evolve(ruling, verdict=Verdict.ROUNDING, evidence=()), False) if rounds else (ruling, source)
 
 
 def _consequence(known: Level) -> Evidence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import attrs
 import numpy as np
@@ -69,7 +70,7 @@ def _buffers(
             yield size.error
         elif not (variance and uncalled and size.error <= FLOORS * convention):
             what = What("updated_buffer", link.candidate.part.parameter)
-            yield from _suspicions(leaps, leaps.left(size, users, gradient=False), users[0], link, Phase.BUFFER, what)
+            yield from _suspicions(leaps, leaps.left(size, users), users[0], link, Phase.BUFFER, what)
 
 
 def _averaged(trace: Trace, calls: Sequence[Call]) -> float:
@@ -88,10 +89,11 @@ def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Su
             yield Note("unused_gradients", {"side": side, "module": match.candidate.module.path})
         elif size is not None:
             what = What("parameter_gradient", link.candidate.part.parameter)
-            ruling, source = leaps.left(size, users, gradient=True)
+            ruling, source = leaps.left(size, users, partial(leaps.meter.held, link, "gradient"))
             side = None if ruling.verdict in AGREEING else _behind_of(leaps, link)
             if side is not None and (arrived := leaps.meter.of_link(link, "arrived")) is not None:
-                ruling, source = leaps.left(attrs.evolve(arrived, scale=size.scale), users, gradient=True)
+                both = partial(leaps.meter.held, link, "arrived")
+                ruling, source = leaps.left(attrs.evolve(arrived, scale=size.scale), users, both)
                 if ruling.verdict in AGREEING:
                     yield Note("unused_gradients", {"side": side, "module": match.candidate.module.path})
             cause = _cause_of_none(leaps, link, what)
@@ -256,4 +258,4 @@ def _is_convention(leaps: Leaps, link: Link, calls: list[Call], users: list[Pair
     count, earlier = math.prod(link.reference.shape), (known[0], known[1])
     found = by_convention(calls, ours.trace, earlier, known[2], known[3], count)
     sizes = (size_of(known[2], one) for one in found)
-    return any(one is not None and leaps.left(one, users, gradient=False)[0].verdict in AGREEING for one in sizes)
+    return any(one is not None and leaps.left(one, users)[0].verdict in AGREEING for one in sizes)
