@@ -190,7 +190,10 @@ def test_a_loss_that_sends_other_gradients_to_equal_coarse_outputs_is_a_source(t
     ), str(report)
 
 
-@pytest.mark.parametrize(("limit", "hook"), [(np.inf, None), (0.01, None), (np.inf, "scaled"), (np.inf, "a row")])
+@pytest.mark.parametrize(
+    ("limit", "hook"),
+    [(np.inf, None), (0.01, None), (np.inf, "scaled"), (np.inf, "a row"), (0.01, "behind the step")],
+)
 def test_gradients_that_slices_round_each_add_up_to_theirs(tmp_path: Path, limit: float, hook: str | None) -> None:
     """Or that ranks do: from equal values a sum of what is rounded to a coarse type is as coarse as that.
 
@@ -203,9 +206,10 @@ def test_gradients_that_slices_round_each_add_up_to_theirs(tmp_path: Path, limit
     for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
         theirs.data[...] = ours.data
     batches = [rng.standard_normal((8, SIZE), dtype=np.float32) for _ in range(2)]
-    if hook is not None:
+    weight = models[1].blocks[0].down.weight
+    if hook in ("scaled", "a row"):
         factor = np.float32(0.98) if hook == "scaled" else row
-        models[1].blocks[0].down.weight.step.hooks.append(lambda gradient: gradient * factor)
+        weight.step.hooks.append(lambda gradient: gradient * factor)
     for net, name, count in zip(models, "ab", (1, 2), strict=True):
         optimizer = rows.SGD(net.parameters(), 0.1)
         with padiff.record(net, tmp_path / name) as recorder:
@@ -218,7 +222,12 @@ def test_gradients_that_slices_round_each_add_up_to_theirs(tmp_path: Path, limit
                     parameter.grad = parameter.grad * np.float32(min(1.0, limit / norm))
                 optimizer.step()
                 optimizer.clear()
+                if name == "b" and hook == "behind the step":
+                    weight.data *= np.float32(0.999)
                 recorder.step()
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    if hook == "behind the step":
+        assert [(one.candidate.path, one.cause) for one in report.sources] == [("blocks.0.down", None)], str(report)
+        return
     told = [] if hook is None else [("parameter_gradient", "blocks.0.down")]
     assert [(one.what.kind, one.candidate.path) for one in report.sources][:1] == told, str(report)

@@ -65,7 +65,8 @@ def of_recorded_update(
     meter.ahead(meter.parameter_pairs(known, "updated"))
     found, near = [], []
     links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
-    shared = FLOORS * _noise(meter, links) if all(map(_is_clipped, meter.traces)) else 0.0
+    noise = _noise(meter, links) if all(map(given_gradients, meter.traces)) else 0.0
+    shared = FLOORS * noise if all(map(_is_clipped, meter.traces)) else 0.0
     for match, link in links:
         size = meter.of_link(link, "updated")
         if size is None or size.difference.equal or is_ignored(match, link, ignored):
@@ -81,28 +82,28 @@ def of_recorded_update(
             found.append((link, _finding(match, link, size, done, step)))
         elif size.close is None and done is not None:
             sent = meter.of_link(link, "arrived")
-            noise, contrasts = size.eps if sent is None else sent.error, bool(unlike_settings(meter, link))
-            if done.is_another(noise, contrasts=contrasts):
+            apart, contrasts = size.eps if sent is None else sent.error, bool(unlike_settings(meter, link))
+            if done.is_another(apart, contrasts=contrasts):
                 near.append((link, _finding(match, link, size, done, step)))
     if 2 * len(near) > len(links):  # by chance a few are
         found = found or near
     models = meter.sides[0].about, meter.sides[1].about
     handed = _handed(meter, links) if found else ({}, {})
-    found = _with_causes(found, meter, handed, agreed=agreed) or list(_given_otherwise(meter, links, ignored, step))
+    found = _with_causes(found, meter, handed, noise, agreed=agreed)
+    found = found or list(_given_otherwise(meter, links, ignored, step, noise))
     told = with_what_was_given([finding for _, finding in found], meter.traces, before)
     found = [(link, finding) for (link, _), finding in zip(found, told, strict=True)]
     yield from of_one_cause(found, models, len({link.candidate.parameter.path for _, link in links}))
 
 
 def _given_otherwise(
-    meter: Meter, links: Sequence[tuple[UnitMatch, Link]], ignored: Ignored, step: int
+    meter: Meter, links: Sequence[tuple[UnitMatch, Link]], ignored: Ignored, step: int, noise: float
 ) -> Iterator[tuple[Link, Finding]]:
     """Yield what one optimizer with the same settings steps by other shares of what arrived on both sides.
 
     Adam's first step is as long whatever clips the gradients, and behind narrower types nothing else shows it.
     """
     handed = _handed(meter, links)
-    noise = _noise(meter, links) if all(handed) else 0.0
     for match, link in links if all(handed) else ():
         ours, theirs = meter.settings(link)
         given = [one.get(path) for one, path in zip(handed, _paths(link), strict=True)]
@@ -132,7 +133,7 @@ def _handed(meter: Meter, links: Sequence[tuple[UnitMatch, Link]]) -> Handed:
 
 
 def _is_clipped(trace: Trace) -> bool:
-    """Return whether an optimizer was given all gradients smaller than they arrived."""
+    """Return whether an optimizer was given any gradient smaller than it arrived."""
     return any(one.times < 1 for one in given_gradients(trace).values())
 
 
@@ -170,13 +171,13 @@ def _finding(match: UnitMatch, link: Link, size: Size, done: Step | None, step: 
 
 
 def _with_causes(
-    found: Sequence[tuple[Link, Finding]], meter: Meter, handed: Handed, *, agreed: bool
+    found: Sequence[tuple[Link, Finding]], meter: Meter, handed: Handed, noise: float, *, agreed: bool
 ) -> list[tuple[Link, Finding]]:
     """Return findings with what the optimizers do otherwise, where both were recorded, by the rules of `diff`.
 
     What the step of one parameter verifies, a rate say, is the cause of all that have the same settings.
     """
-    causes = [_settings_cause(link, finding, meter, handed, agreed=agreed) for link, finding in found]
+    causes = [_settings_cause(link, finding, meter, handed, noise, agreed=agreed) for link, finding in found]
     verified = {str(cause) for cause in causes if cause is not None and cause.verified}
     named = []
     for (link, finding), cause in zip(found, causes, strict=True):
@@ -211,6 +212,7 @@ def _settings_cause(
     finding: Finding,
     meter: Meter,
     handed: Handed,
+    noise: float,
     *,
     agreed: bool,
 ) -> Cause | None:
@@ -236,7 +238,7 @@ def _settings_cause(
     cause = None if cause is None or cause.name == "step_scaled" else cause
     if cause is not None and agreed and only_rules(cause, ours, theirs):
         cause = attrs.evolve(cause, verified=False)
-    if given[0] is None or given[1] is None or not given[0].differs(given[1]):
+    if given[0] is None or given[1] is None or not given[0].differs(given[1], noise):
         return cause
     found = {} if cause is None or only_rules(cause, ours, theirs) else cause.parameters
     return Cause("optimizer_settings", {**found, "gradients": _shares(handed)}, verified=True)
