@@ -281,3 +281,21 @@ def test_values_far_away_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
     padiff.diff(loop(rows.Module, rows.Linear, 0.1), loop(columns.Layer, columns.Dense, 0.11), TOKENS)
     assert len(looked) >= 40
     assert max(looked) < 40
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_activations_are_recognised_in_narrow_types(dtype: torch.dtype) -> None:
+    """What a layer gives by itself in float64 is not what the code was fed, which is rounded."""
+
+    class Net(torch.nn.Module):
+        def __init__(self, function: Any) -> None:
+            super().__init__()
+            self.up, self.down, self.function = torch.nn.Linear(32, 32), torch.nn.Linear(32, 4), function
+
+        def forward(self, x: Any) -> Any:
+            return self.down(self.function(self.up(x)))
+
+    torch.manual_seed(0)
+    reference, candidate = (Net(FUNCTIONS[name]).to(dtype) for name in ("gelu (tanh)", "silu"))
+    (source,) = padiff.diff(reference, candidate, torch.randn(16, 32).to(dtype)).sources
+    assert str(source.evidence[0]) == "gelu (tanh) of the output of up in the reference, silu of it in the candidate"

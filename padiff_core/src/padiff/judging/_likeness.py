@@ -68,7 +68,7 @@ def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient
 
 def _tells(value: Array, ours: Array, bound: float) -> bool:
     """Return whether a value may tell what another one is made of: it has its shape, is another, and no constant."""
-    if value.shape != ours.shape or value.dtype.kind not in "fiub":
+    if value.shape != ours.shape or value.dtype.kind not in "fiubV":  # "V": bfloat16
         return False
     few = sample(value, _GLANCE)
     alike = _same(sample(ours, _GLANCE), few, FLOORS * bound)
