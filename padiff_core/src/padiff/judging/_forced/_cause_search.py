@@ -88,13 +88,11 @@ def likened(
         ours, theirs = read(runs.reference, True), read(runs.candidate, False)
         if ours is None:
             return ruling
-        seen, around = runs.reference.observed, named_around(owner, spot, settler.bench.alignment)
-        leaves = [(name, leaf) for name, leaf in around if leaf.token != spot.reference.token]
-        if gradient:
-            named = [(name, seen.gradient(leaf)) for name, leaf in leaves]
-        else:  # of what is put in, which is rounded as it was recorded, the code makes its own
-            named = [(name, settler.bench.trace.value(leaf)) for name, leaf in leaves]
-        known = ((name, value) for name, value in named if value is not None)
+        # Of what is put in, which is rounded as it was recorded, the code makes its own.
+        value = runs.reference.observed.gradient if gradient else settler.bench.trace.value
+        around = named_around(owner, spot, settler.bench.alignment)
+        named = ((name, value(leaf)) for name, leaf in around if leaf.token != spot.reference.token)
+        known = ((name, one) for name, one in named if one is not None)
         theirs = np.zeros_like(ours) if theirs is None and gradient else theirs
         found = None if theirs is None else likeness(ours, theirs, known, CAST(eps), gradient=gradient)
         return ruling if found is None else attrs.evolve(ruling, evidence=(found, *ruling.evidence))
