@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from padiff.numerics import _dtypes, close, difference, sample
+from padiff.numerics import _dtypes, close, difference, same_numbers, sample
 from padiff.numerics._tally import tallied
 
 FLOATS = [
@@ -401,3 +401,14 @@ class TestSample:
     def test_it_does_not_look_at_one_column(self):
         columns = np.tile(np.arange(64), (64, 1))
         assert np.unique(sample(columns)).size > 32
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_same_numbers_may_be_complex_or_infinite() -> None:
+    mask = np.triu(np.full((4, 4), -np.inf, np.float32), 1) + np.float32(0.5)
+    mask[3, 0] = np.inf
+    turned = np.arange(16).reshape(4, 4) + 1j * np.arange(16)[::-1].reshape(4, 4)
+    for one, other in ((mask, mask[1:, 1:]), (turned, turned.conj())):
+        assert same_numbers(one, one[None])
+        assert not same_numbers(one, other)
+    assert not same_numbers(mask, np.where(mask == np.inf, np.float32(0), mask))

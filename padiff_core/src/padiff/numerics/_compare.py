@@ -97,15 +97,28 @@ def root_mean_square(array: Array) -> float:
 
 
 def same_numbers(reference: ArrayLike, candidate: ArrayLike) -> bool:
-    """Return whether two arrays hold the same real numbers, in whatever order, as far as their sums and norms tell."""
+    """Return whether two arrays hold the same numbers, in whatever order, as far as their sums and norms tell.
+
+    Of what is not finite there has to be as much.
+    """
     ref, cand = np.asarray(reference), np.asarray(candidate)
     if ref.size != cand.size:
         return False
     bound = ROUNDING(max(epsilon(ref.dtype), epsilon(cand.dtype)))
-    ours, theirs = (one.astype(np.float64).ravel() for one in (ref, cand))
+    ours, theirs = (_finite(one) for one in (ref, cand))
+    if ours.size != theirs.size:
+        return False
     size = float(np.linalg.norm(ours))
     norms, sums = abs(float(np.linalg.norm(theirs)) - size), abs(float(theirs.sum() - ours.sum()))
-    return norms <= bound * size and sums <= bound * size * math.sqrt(ref.size)
+    return norms <= bound * size and sums <= bound * size * math.sqrt(ours.size)
+
+
+def _finite(array: Array) -> NDArray[np.float64]:
+    """Return all finite numbers of an array, in float64; of complex ones both parts."""
+    parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
+    found = np.stack([one.astype(np.float64).ravel() for one in parts])
+    finite: NDArray[np.float64] = found[np.isfinite(found)]
+    return finite
 
 
 def beside_masks(reference: ArrayLike, candidate: ArrayLike) -> Difference | None:
