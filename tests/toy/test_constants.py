@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.parameters import _constants
 from padiff.report import Note, Phase
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
@@ -448,3 +449,44 @@ def test_a_wrong_constant_is_told_where_the_dataflow_then_overrules_names() -> N
     report = padiff.diff(Scaled(), Crossed([1.0, 2.5, 3.0, 4.0]), x)
     (source,) = report.sources
     assert (source.what.name, source.cause.name) == ("factors", "constant"), report
+
+
+def test_homes_of_buffers_are_sought_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of one shape fit each other: they were sought anew for each two, among all parameters."""
+    sought: list[str] = []
+    home = _constants._home
+
+    def counting(path: str, linked: Any) -> Any:
+        sought.append(path)
+        return home(path, linked)
+
+    def model(base: Any, linear: Any, tensor: Any, name: str) -> Any:
+        class Scaled(base):
+            def __init__(self) -> None:
+                self.linear = linear(8, 8)
+                values = np.random.standard_normal(8).astype(np.float32)
+                setattr(self, name, tensor(values, role="buffer"))
+
+            def forward(self, x: Any) -> Any:
+                return self.linear(x) * getattr(self, name)
+
+        class Model(base):
+            def __init__(self) -> None:
+                for i in range(8):
+                    setattr(self, f"{name}{i}", Scaled())
+
+            def forward(self, x: Any) -> Any:
+                for i in range(8):
+                    x = getattr(self, f"{name}{i}")(x)
+                return x
+
+        return Model()
+
+    np.random.seed(0)
+    monkeypatch.setattr(_constants, "_home", counting)
+    models = (
+        model(rows.Module, rows.Linear, rows.Tensor, "scale"),
+        model(columns.Layer, columns.Dense, columns.Tensor, "gain"),
+    )
+    assert padiff.diff(*models, TOKENS).aligned
+    assert 16 <= len(sought) <= 64, len(sought)

@@ -135,7 +135,10 @@ def _homes(known: Correspondence, fits: Sequence[tuple[HeldUnit, HeldUnit]]) -> 
     links = [link for _, link in known.links]
     paths = [[held.parameter.path for held in link.references] for link in links]
     sides = paths, [[link.candidate.parameter.path] for link in links]
-    return {unit: _home(unit.module.path, some) for pair in fits for unit, some in zip(pair, sides, strict=True)}
+    units = [
+        dict.fromkeys(pair[side] for pair in fits) for side in (0, 1)
+    ]  # each once: all of one shape fit each other
+    return {unit: _home(unit.module.path, some) for ones, some in zip(units, sides, strict=True) for unit in ones}
 
 
 def _home(path: str, linked: Sequence[Sequence[str]]) -> frozenset[int]:
