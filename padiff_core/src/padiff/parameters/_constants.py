@@ -78,6 +78,11 @@ def with_buffers(
                 pairs[one] = other
                 taken.add(other)
 
+    def take_single(near: Sequence[tuple[HeldUnit, HeldUnit]]) -> None:
+        seen = Counter(unit for pair in near if pair[0] not in pairs and pair[1] not in taken for unit in pair)
+        single = {pair for pair in near if seen[pair[0]] == seen[pair[1]] == 1}
+        take(lambda one, other: (one, other) in single)
+
     take(lambda one, other: is_alike(_turned(one, other, values), values[other]))
     some, others = (
         [unit for unit in units if unit in values and unit not in {*pairs, *taken}] for units in (ours, theirs)
@@ -89,11 +94,8 @@ def with_buffers(
     take(lambda one, other: one.path == other.path and [*one.roles] == [*other.roles])
     rest = [(one, other) for one, other in fits if one not in pairs and other not in taken]
     homes = _homes(known, rest)
-    for near in ([pair for pair in rest if not homes[pair[0]].isdisjoint(homes[pair[1]])], rest):
-        free = [pair for pair in near if pair[0] not in pairs and pair[1] not in taken]
-        seen = Counter(unit for pair in free for unit in pair)
-        alone = {(one, other) for one, other in free if seen[one] == seen[other] == 1}
-        take(lambda one, other, alone=alone: (one, other) in alone)  # type: ignore[misc]
+    take_single([pair for pair in rest if not homes[pair[0]].isdisjoint(homes[pair[1]])])
+    take_single(rest)
     state: list[UnitMatch] = []
     constants: list[UnitMatch] = []
     iterated = _of_power_iterations(pairs, values, models[0])

@@ -84,8 +84,7 @@ class StepRecorder(Recorder):
 
     def _await(self, leaf: Leaf, tensor: Tensor, name: str, where: Where) -> None:
         def arrived(gradient: Tensor) -> None:
-            self.trace.gradients[leaf.token] = key = self._kept(gradient, f"{name}.gradient", where)
-            self._sent.setdefault(leaf.token, []).append(key)
+            self._sent.setdefault(leaf.token, []).append(self._kept(gradient, f"{name}.gradient", where))
 
         self.hooks.add(tensor.on_gradient(arrived).close)
 

@@ -46,7 +46,7 @@ class StepSums:
     def exceeds(self, eps: float, least: float, longest: float = 0.0, *, times: float = ACCUMULATION) -> bool:
         """Return whether the steps are further apart than their gradients explain, a share of ``least`` at least.
 
-        These explain so many ``times`` what they are apart by.
+        Gradients explain ``times`` as much as they are apart themselves.
         Where the gradients are rounding, the ``longest`` step of another parameter of the module explains one too.
         """
         noise = math.sqrt(self.noise / self.gradient) if self.gradient else 0.0
