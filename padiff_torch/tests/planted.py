@@ -14,7 +14,7 @@ import jobs
 import torch
 import torch.distributed as dist
 from attrs import frozen
-from planted_by_hand import BY_HAND, DATA, SHARED, TOKENS, by_hand, data_parallel, shared, table, tokens, zero
+from planted_by_hand import ONE, TWO, by_hand
 
 import padiff
 
@@ -294,31 +294,8 @@ TENSOR_FAULTS: dict[str, Planted] = {
 GRID: dict[str, Planted] = {"clean": CLEAN, "wrong-group": Planted(model=reduced(across_data))}
 
 SETS: dict[str, tuple[int, dict[str, jobs.Job]]] = {
-    "one": (
-        1,
-        {
-            "hand-clean": by_hand("clean"),
-            "data-clean": data_parallel("clean"),
-            "averaged-clean": data_parallel("by-hand"),
-            "tokens-clean": tokens("clean"),
-            "shared-clean": shared("clean"),
-            "norm-clean": data_parallel("norm"),
-            "table-clean": table,
-        },
-    ),
-    "two": (
-        2,
-        {
-            **{f"hand-{fault}": by_hand(fault) for fault in BY_HAND},
-            **{f"data-{fault}": data_parallel(fault) for fault in DATA},
-            **{f"tokens-{fault}": tokens(fault) for fault in TOKENS},
-            **{f"shared-{fault}": shared(fault) for fault in SHARED},
-            "norm-each": data_parallel("norm"),
-            "table-clean": table,
-            "averaged-clean": data_parallel("by-hand"),
-            "data-clipped": zero(0.05),
-        },
-    ),
+    "one": (1, ONE),
+    "two": (2, TWO),
     "tensor1": (1, {name: megatron(one) for name, one in TENSOR.items()}),
     "tensor2": (
         2,

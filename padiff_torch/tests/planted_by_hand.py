@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 import padiff
 
-__all__ = ["BY_HAND", "DATA", "SHARED", "TOKENS", "by_hand", "data_parallel", "shared", "table", "tokens", "zero"]
+__all__ = ["ONE", "TWO", "by_hand"]
 
 
 class Row(torch.nn.Module):
@@ -120,6 +120,40 @@ def shared(fault: str) -> jobs.Job:
 
 
 SHARED = ("clean", "unreduced")
+
+
+def mixed(fault: str) -> jobs.Job:
+    """Return a job that trains with AdamW: alone in float32, or on ranks that compute in bfloat16."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        torch.manual_seed(0)
+        model: Any = Attending()
+        cast = world > 1 and fault.startswith("cast")
+        if cast:
+            model = torch.nn.parallel.DistributedDataParallel(model)
+        elif world > 1:
+            mesh = torch.distributed.init_device_mesh("cpu", (world,))
+            fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1.2e-2 if fault.endswith("rate") else 1e-2)
+        with padiff.record(model, folder) as recorder:
+            for step in range(jobs.STEPS):
+                given = torch.randn(8, 6, 16, generator=torch.Generator().manual_seed(step)).chunk(world)[rank]
+                with torch.autocast("cpu", torch.bfloat16, enabled=cast):
+                    out = model(given)
+                loss = out.float().pow(2).mean()
+                loss.backward()
+                for parameter in model.parameters() if fault.endswith("halved") else ():
+                    parameter.grad *= 0.5
+                optimizer.step()
+                optimizer.zero_grad()
+                recorder.step(loss)
+
+    return job
+
+
+MIXED = ("cast", "cast-rate", "sharded", "sharded-halved", "sharded-rate")
 
 
 def data_parallel(fault: str) -> jobs.Job:
@@ -257,3 +291,28 @@ def zero(clip: float) -> jobs.Job:
                 recorder.step(loss)
 
     return job
+
+
+ONE: dict[str, jobs.Job] = {
+    "hand-clean": by_hand("clean"),
+    "data-clean": data_parallel("clean"),
+    "averaged-clean": data_parallel("by-hand"),
+    "tokens-clean": tokens("clean"),
+    "shared-clean": shared("clean"),
+    "mixed-clean": mixed("clean"),
+    "norm-clean": data_parallel("norm"),
+    "table-clean": table,
+}
+"""Name -> a job of one process."""
+TWO: dict[str, jobs.Job] = {
+    **{f"hand-{fault}": by_hand(fault) for fault in BY_HAND},
+    **{f"data-{fault}": data_parallel(fault) for fault in DATA},
+    **{f"tokens-{fault}": tokens(fault) for fault in TOKENS},
+    **{f"shared-{fault}": shared(fault) for fault in SHARED},
+    **{f"mixed-{fault}": mixed(fault) for fault in MIXED},
+    "norm-each": data_parallel("norm"),
+    "table-clean": table,
+    "averaged-clean": data_parallel("by-hand"),
+    "data-clipped": zero(0.05),
+}
+"""Name -> a job of two."""

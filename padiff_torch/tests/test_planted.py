@@ -28,6 +28,8 @@ def jobs(ran: Callable[..., Path]) -> Path:
             for kind in ("hand", "data", "averaged", "tokens", "table", "shared")
         ),
         *(("one/tokens-clean", f"two/tokens-{kind}") for kind in ("sharded", "told", "told-by-hand")),
+        *(("one/mixed-clean", f"two/mixed-{kind}") for kind in ("cast", "sharded")),
+        ("two/mixed-cast", "two/mixed-sharded"),
         ("one/hand-clean", "tensor2/hand-clean"),
         ("tensor1/clean", "grid/clean"),
     ],
@@ -83,6 +85,9 @@ DATA: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "norm-each": ("output", "2", "normalized_by_each", BOTH),
     "tokens-unreduced": ("updates", "", "gradients_unreduced", BOTH),
     "shared-unreduced": ("updated_parameter", "norm", "gradients_unreduced", BOTH),
+    "mixed-cast-rate": ("updates", "", "optimizer_settings", {}),
+    "mixed-sharded-rate": ("updates", "", "optimizer_settings", {}),
+    "mixed-sharded-halved": ("updates", "", "optimizer_settings", {}),
     "tokens-each": ("loss", "", "loss_of_each_rank", BOTH),
 }
 """Name of a job -> what differs there, in which module, for which reason, of which ranks."""
