@@ -99,18 +99,20 @@ def test_an_output_of_another_shape_is_named_where_the_shapes_part() -> None:
 
 
 def pooling(base: Any, linear: Any, fault: str) -> Any:
-    """Return a model that takes the mean of what two layers give, over time."""
+    """Return a model that takes the mean of what two layers give, over time, and what a third one gives beside them."""
 
     class Pool(base):
         def __init__(self) -> None:
             self.one, self.two, self.head = linear(4, 6), linear(6, 6), linear(6, 3)
+            self.side = linear(6, 2)
 
         def forward(self, x: Any) -> Any:
             x = F.tanh(self.one(x))
+            side = self.side(x[:, 1:] if fault == "a branch beside" else x)
             x = self.two(x[:, :3] if fault == "fewer tokens" else x)
             x = x.mean(0) if fault == "the other axis" else x.mean(1, keepdims=fault == "an axis is kept")
             x = self.head(x)
-            return x.reshape(3, 2) if fault == "behind all layers" else x
+            return (x.reshape(3, 2) if fault == "behind all layers" else x), F.tanh(side)
 
     return Pool()
 
@@ -118,10 +120,11 @@ def pooling(base: Any, linear: Any, fault: str) -> Any:
 @pytest.mark.parametrize(
     ("fault", "between", "told"),
     [
-        ("fewer tokens", ("one", "two"), "is given x float32[2, 5, 6], the candidate's x float32[2, 3, 6]"),
+        ("a branch beside", ("one", "side"), "is given x float32[2, 5, 6], the candidate's x float32[2, 4, 6]"),
+        ("fewer tokens", ("side", "two"), "is given x float32[2, 5, 6], the candidate's x float32[2, 3, 6]"),
         ("the other axis", ("two", "head"), "is given x float32[2, 6], the candidate's x float32[5, 6]"),
         ("an axis is kept", ("two", "head"), "is given x float32[2, 6], the candidate's x float32[2, 1, 6]"),
-        ("behind all layers", ("head", "end"), "a tensor float32[3, 2]"),
+        ("behind all layers", ("head", "end"), "[0] float32[3, 2]"),
     ],
 )
 def test_code_that_changes_a_shape_is_named_between_the_layers_around_it(

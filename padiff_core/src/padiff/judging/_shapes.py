@@ -52,13 +52,18 @@ def within_code(finding: Finding, alignment: Alignment, owner: Pair) -> Finding:
 
 
 def _where_shapes_part(alignment: Alignment, owner: Pair) -> tuple[Pair | None, Pair | None]:
-    """Return the last call in an owner's code whose shapes are the reference's, and the next that is given others."""
+    """Return the last call in an owner's code whose shapes are the reference's, and the next that is given others.
+
+    Behind others of as many elements the reference's may follow, as where tokens are flattened: then they were meant.
+    """
     last = first = None
     for call in owner.candidate.subtree():
         pair = alignment.of_candidate(call)
         if pair is None or alignment.around(pair) is not owner:
             continue
         given = other_shape(pair, "inputs")
+        if pair.unfit("inputs"):
+            return last, first or pair
         if given is None and other_shape(pair, "outputs") is None:
             last, first = pair, None
         elif given is not None and first is None:
