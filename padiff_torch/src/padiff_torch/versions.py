@@ -77,7 +77,7 @@ PRIVATE: Mapping[str, str] = {
         "FullyShardedDataParallel says of no parameter where it lies in a flat one",
     ),
     **dict.fromkeys(
-        ("_shapes", "_numels_with_padding", "_is_padding_mask", "_use_orig_params", "_local_shard", "_inter_node_pg"),
+        ("_shapes", "_numels_with_padding", "_is_padding_mask", "_use_orig_params"),
         "as _handle",
     ),
 }
