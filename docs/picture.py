@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples"
 COMMAND = "padiff diff my_port:build_torch my_port:build_paddle --inputs my_port:inputs"
 WIDTH = 118
-SHOWN = ("not aligned", "source 1 ", "sources 2-", "  next")
+SHOWN = ("not aligned", "source 1 ", "source 2 ", "  next")
 """How the blocks of the report begin that the picture shows; ``...`` stands for the others."""
 THEME = TerminalTheme(
     (255, 255, 255),

@@ -127,6 +127,33 @@ def test_faults_one_behind_the_other_are_placed_in_each() -> None:
     assert report.aligned, str(report)
     report = padiff.diff(Chain(), ChainOfLayers(F.relu), (X,))
     assert [source.candidate.path for source in report.sources] == ["first", "second", "third"], str(report)
+    assert str(report).startswith("not aligned: 1 source in 3 places"), str(report)  # the same lines in all that run them
+
+
+class Scaled(rows.Module):
+    def __init__(self) -> None:
+        self.layer = rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.layer(F.tanh(x) * 0.5)
+
+
+class ScaledByItsOwn(columns.Layer):
+    def __init__(self, factor: float) -> None:
+        self.factor, self.layer = factor, columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.layer(F.tanh(x) * self.factor)
+
+
+def test_a_number_that_some_blocks_hold_is_a_fault_in_each() -> None:
+    """A block that runs the same lines and is right shows that these lines are not what is wrong."""
+    report = padiff.diff(
+        rows.Sequential(*(Scaled() for _ in range(3))),
+        columns.Stack(*map(ScaledByItsOwn, (0.6, 0.5, 0.6))),
+        (X,),
+    )
+    assert str(report).startswith("not aligned: 2 sources ("), str(report)
 
 
 def stepping(base: Any, linear: Any, steps: int, names: str, slip: float = 1.0) -> Any:

@@ -41,7 +41,7 @@ def lay_out(report: Report) -> Iterator[Line]:
 
 def _sources(report: Report) -> Iterator[Line]:
     first = words.first_step(report) if any(finding.step for finding in report.findings) else None
-    blocks = blocks_of(report.sources)
+    blocks = blocks_of(report)
     total = count_of(blocks)
     alone = [block for block in blocks if not block.fold]
     shown = alone[:MOST_SOURCES]

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 
+from padiff.report._compared import ComparedCall
 from padiff.report._finding import Finding, Phase, Verdict
+from padiff.report._report import Report
 
 _FEW = 3
 """So many blocks are not folded."""
@@ -26,14 +28,15 @@ class Block:
 
     findings: Sequence[Finding]
     numbers: Sequence[int]
-    """The numbers of its sources: one of what has one cause, else one for each piece of code."""
+    """The numbers of its sources: one of what has one cause or differs wherever its lines run, else one for each call
+    of these lines."""
     fold: bool = False
     """Whether these are many faults of one kind, which are listed, not each shown."""
 
 
-def blocks_of(sources: Sequence[Finding]) -> list[Block]:
-    """Return the blocks that sources make, numbered; those of many of one kind come first."""
-    alone, folds = _grouped(sources), []
+def blocks_of(report: Report) -> list[Block]:
+    """Return the blocks that a report's sources make, numbered; those of many of one kind come first."""
+    alone, folds = _grouped(report.sources), []
     for kind in _KINDS:
         found = [group for group in alone if trouble(group[0][0]) == kind]
         if len(found) > _FEW:
@@ -42,7 +45,8 @@ def blocks_of(sources: Sequence[Finding]) -> list[Block]:
     blocks: list[Block] = []
     for group in [*folds, *alone]:
         start, fold = count_of(blocks) + 1, len(blocks) < len(folds)
-        count = 1 if fold or _is_set(group[0][0]) else len(group)
+        one = fold or _is_set(group[0][0]) or _wherever_it_runs(group, report.calls)
+        count = 1 if one else len(group)
         blocks.append(Block([one for piece in group for one in piece], range(start, start + count), fold))
     return blocks
 
@@ -54,6 +58,22 @@ def count_of(blocks: Sequence[Block]) -> int:
 
 def _is_set(source: Finding) -> bool:
     return source.cause is not None and source.cause.name in _SETTINGS and not trouble(source)
+
+
+def _wherever_it_runs(group: Sequence[Sequence[Finding]], calls: Sequence[ComparedCall]) -> bool:
+    """Return whether the same lines of code differ in every call that was compared: the lines are it, one fault.
+
+    Where they differ in some calls alone, what these calls hold is it: a fault of its own in each.
+    """
+    if group[0][0].phase not in (Phase.FORWARD, Phase.BACKWARD):
+        return False
+    wrong = {(one.reference.path, one.candidate.path) for piece in group for one in piece}
+    ran: dict[object, set[tuple[str | None, str | None]]] = {}
+    for call in calls:
+        if call.reference is not None and call.candidate is not None:
+            code = tuple((side.class_name, side.location) for side in (call.reference, call.candidate))
+            ran.setdefault(code, set()).add((call.reference.path, call.candidate.path))
+    return [paths for paths in ran.values() if paths & wrong] == [wrong]
 
 
 def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:

@@ -67,7 +67,7 @@ def _found(report: Report) -> str:
 
 def sources(report: Report) -> str:
     """Return how many sources there are: one fault counts once, wherever it is; empty where there are none."""
-    count = count_of(blocks_of(report.sources))
+    count = count_of(blocks_of(report))
     places = f" in {len(report.sources)} places" if count < len(report.sources) else ""
     return plural(count, "source") + places if report.sources else ""
 
