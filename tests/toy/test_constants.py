@@ -248,12 +248,14 @@ def test_few_numbers_of_a_power_iteration_are_copied() -> None:
     assert source.phase is Phase.FORWARD, str(source)
 
 
-def divided(module: Any, linear: Any, buffer: Any, weight: str, names: str, order: tuple[int, ...]) -> Any:
+def divided(
+    module: Any, linear: Any, buffer: Any, weight: str, names: tuple[str, str], order: tuple[int, ...], given: int
+) -> Any:
     class One(module):
         def __init__(self) -> None:
-            self.layer = linear(8, 6)
-            for name in names:
-                setattr(self, name, buffer(unit(np.random.standard_normal(6 if name in "lu" else 8))))
+            self.layer = linear(8, given)
+            for name, size in zip(names, (given, 8), strict=True):
+                setattr(self, name, buffer(unit(np.random.standard_normal(size))))
 
         def forward(self, x: Any) -> Any:
             left, right = (getattr(self, name).data for name in names)  # behind the dataflow's back
@@ -262,7 +264,7 @@ def divided(module: Any, linear: Any, buffer: Any, weight: str, names: str, orde
 
     class Net(module):
         def __init__(self) -> None:
-            self.last = linear(6, 3)
+            self.last = linear(given, 3)
             for place in order:
                 setattr(self, "abc"[place], One())
 
@@ -272,10 +274,14 @@ def divided(module: Any, linear: Any, buffer: Any, weight: str, names: str, orde
     return Net().train(False)
 
 
-def test_buffers_of_like_layers_go_with_the_weights_beside_them() -> None:
+@pytest.mark.parametrize(
+    ("names", "given"), [(("l", "r"), 6), (("_u", "_v"), 8)], ids=["by-shape", "of-one-shape-by-name"]
+)
+def test_buffers_of_like_layers_go_with_the_weights_beside_them(names: tuple[str, str], given: int) -> None:
     """Several of one shape in modules that others name otherwise were matched with none, and not copied."""
-    reference = divided(rows.Module, rows.Linear, rows.buffer, "weight", "lr", (0, 1))
-    candidate = divided(columns.Layer, columns.Dense, columns.statistic, "kernel", "uv", (1, 0))
+    reference = divided(rows.Module, rows.Linear, rows.buffer, "weight", names, (0, 1), given)
+    port = ("weight_u", "weight_v")
+    candidate = divided(columns.Layer, columns.Dense, columns.statistic, "kernel", port, (1, 0), given)
     report = padiff.diff(reference, candidate, TOKENS)
     assert report.aligned, str(report)
     assert report.transfer is not None

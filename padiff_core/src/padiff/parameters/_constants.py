@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import attrs
 import numpy as np
 
+from padiff.alignment import namesakes
 from padiff.numerics import NEGLIGIBLE, Array, difference, epsilon, is_coarse, is_suspect
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._links import Link, bare, canonical
@@ -94,7 +95,10 @@ def with_buffers(
     take(lambda one, other: one.path == other.path and [*one.roles] == [*other.roles])
     rest = [(one, other) for one, other in fits if one not in pairs and other not in taken]
     homes = _homes(known, rest)
-    take_single([pair for pair in rest if not homes[pair[0]].isdisjoint(homes[pair[1]])])
+    near = [pair for pair in rest if not homes[pair[0]].isdisjoint(homes[pair[1]])]
+    take_single(near)
+    named = set(_named_alike(near, homes))
+    take(lambda one, other: (one, other) in named)
     take_single(rest)
     state: list[UnitMatch] = []
     constants: list[UnitMatch] = []
@@ -147,6 +151,18 @@ def _home(path: str, linked: Sequence[Sequence[str]]) -> frozenset[int]:
     top = f"{path}." if path else ""
     inside = frozenset(i for i, some in enumerate(linked) if any(one.startswith(top) for one in some))
     return inside if inside or not path else _home(path.rpartition(".")[0], linked)
+
+
+def _named_alike(
+    near: Sequence[tuple[HeldUnit, HeldUnit]], homes: Mapping[HeldUnit, frozenset[int]]
+) -> Iterator[tuple[HeldUnit, HeldUnit]]:
+    """Yield those beside the same parameters of which names, without the path, say the same beyond doubt."""
+    for home in dict.fromkeys(homes[one] for one, _ in near):
+        some = [pair for pair in near if homes[pair[0]] == home]
+        ours, theirs = ([*dict.fromkeys(units)] for units in zip(*some, strict=True))
+        names = ([role for unit in units for role in unit.roles] for units in (ours, theirs))
+        found = {ours[row]: theirs[column] for row, column in namesakes(*names).items()}
+        yield from (pair for pair in some if found.get(pair[0]) is pair[1])
 
 
 def _free_buffers(
