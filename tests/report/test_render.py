@@ -332,6 +332,15 @@ def test_one_setting_is_one_source_wherever_it_differs() -> None:
     assert "source 1 of 1  forward: output differs" in text
 
 
+def test_one_setting_of_an_optimizer_is_one_source_of_one_step_and_of_many() -> None:
+    """AMSGrad changes the step of one parameter at first, of more later on."""
+    cause = Cause("optimizer_settings", {"amsgrad": {"reference": True, "candidate": None}})
+    side, root = Place("a", "A"), Place("", "M")
+    one = Finding(Verdict.DIFFERS, Phase.UPDATE, side, side, What("updated_parameter"), cause=cause)
+    many = attrs.evolve(one, reference=root, candidate=root, what=What("updates", "2 parameters"), step=3)
+    assert plain(Report((one, many), (one, many))).startswith("not aligned: 1 source in 2 places")
+
+
 def test_sources_of_unknown_code_are_never_put_together() -> None:
     side = Place("a", "A")
     sources = tuple(Finding(Verdict.DIFFERS, Phase.FORWARD, side, side, OUTPUT, source=True) for _ in range(3))

@@ -127,7 +127,7 @@ def test_faults_one_behind_the_other_are_placed_in_each() -> None:
     assert report.aligned, str(report)
     report = padiff.diff(Chain(), ChainOfLayers(F.relu), (X,))
     assert [source.candidate.path for source in report.sources] == ["first", "second", "third"], str(report)
-    assert str(report).startswith("not aligned: 1 source in 3 places"), str(report)  # the same lines in all that run them
+    assert str(report).startswith("not aligned: 1 source in 3 places"), str(report)  # all that run them
 
 
 class Scaled(rows.Module):

@@ -14,6 +14,8 @@ _FEW = 3
 """So many blocks are not folded."""
 _SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "frozen", "tied")
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
+_ONE_AS = {"input": "output", "buffer": "parameter", "updates": "updated_parameter"}
+"""Kinds of which one cause is one fault: what one call's code gives, the next is given; many steps, and one step."""
 _GRADIENTS = ("parameter_gradient", "input_gradient")
 """The gradients that a call gives back: to its caller, and to the parameters that it holds."""
 _OF_SIZE = ("other_shape", "beside_other_shape")
@@ -82,8 +84,7 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
     for number, piece in enumerate(_pieces(sources)):
         key: object = number
         if _is_set(piece[0]):
-            kind = piece[0].what.kind  # what one call's code gives, the next is given
-            kind = {"input": "output", "buffer": "parameter"}.get(kind, kind)
+            kind = _ONE_AS.get(piece[0].what.kind, piece[0].what.kind)
             key = (piece[0].phase, kind, piece[0].verdict, piece[0].cause)
         elif all(one.cause is not None or (one.reference.location and one.candidate.location) for one in piece):
             key = tuple(map(_code, piece))
