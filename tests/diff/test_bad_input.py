@@ -407,6 +407,15 @@ def test_an_infinite_mask_among_the_inputs_is_no_trouble(kits: Kits) -> None:
     assert_clean(padiff.diff(build(kits[0]), build(kits[1]), {"x": X[0], "mask": mask}))
 
 
+@pytest.mark.parametrize("value", [-float("inf"), float("nan")], ids=["masked", "broken"])
+def test_an_output_that_is_masked_on_purpose_is_told_what_to_return(kits: Kits, value: float) -> None:
+    hidden = np.zeros((4, 4), np.float32)
+    hidden[:, 2] = value
+    models = [mlp(one, after=lambda y, one=one: y + one.tensor(hidden)) for one in kits]
+    said = _said(padiff.UnusableReference, *models, X)
+    assert ("let both models return what it masks" in said) is (value == -float("inf"))
+
+
 def test_a_loss_that_is_not_finite(kits: Kits) -> None:
     said = _said(padiff.UnusableReference, mlp(kits[0]), mlp(kits[1]), X, loss=lambda y: (y * y).sum() * float("inf"))
     assert "in its loss" in said

@@ -24,7 +24,7 @@ from padiff.judging import place_of
 from padiff.numerics import Array, is_array
 from padiff.options import PAIR
 from padiff.pytree import leaves
-from padiff.recording import Task, first_nonfinite, internal_errors, is_finite, nonfinite_inputs
+from padiff.recording import Task, first_nonfinite, internal_errors, is_finite, is_masked, nonfinite_inputs
 from padiff.report import Note, few
 from padiff.trace import Trace
 
@@ -211,6 +211,8 @@ def check_reference(side: Side, trace: Trace) -> None:
         f"Hint: {'load or initialize its weights' if spoiled else 'give inputs and weights'} "
         f"{'again, so that' if spoiled else 'under which'} the reference is finite."
     )
+    if not (finite or spoiled) and all(map(is_masked, trace.outputs)):
+        msg += " Where -Inf masks an output on purpose, let both models return what it masks."
     raise UnusableReference(msg)
 
 

@@ -2,7 +2,7 @@
 
 from padiff.recording._axes import at_input, natively, permuted_input, permuted_model, read_as, wrapped
 from padiff.recording._describe import describe, plain
-from padiff.recording._finite import first_nonfinite, is_finite, nonfinite_inputs
+from padiff.recording._finite import first_nonfinite, is_finite, is_masked, nonfinite_inputs
 from padiff.recording._flow import refused
 from padiff.recording._frames import line_of, package_of
 from padiff.recording._functions import OwnCode, operating, plain_model

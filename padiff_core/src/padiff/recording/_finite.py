@@ -18,7 +18,7 @@ def first_nonfinite(trace: Trace) -> Call | None:
     masking = None
     for call in sorted(trace.calls, key=lambda call: call.end):
         wrong = list(_nonfinite(trace, call.outputs))
-        if not all(map(_is_masked, wrong)):
+        if not all(map(is_masked, wrong)):
             return masking or call
         if wrong:
             masking = masking or call
@@ -32,7 +32,7 @@ def _nonfinite(trace: Trace, tensors: Iterable[Leaf]) -> Iterator[Array]:
     return (value for value in values if value is not None and not is_finite(value))
 
 
-def _is_masked(array: Array) -> bool:
+def is_masked(array: Array) -> bool:
     """Return whether -Inf is all that is not finite."""
     if array.dtype.kind == "c":
         return False
