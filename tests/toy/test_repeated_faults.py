@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import pytest
 
 import padiff
 from padiff.parameters._graph import graph_of
@@ -139,21 +140,27 @@ class Scaled(rows.Module):
 
 
 class ScaledByItsOwn(columns.Layer):
-    def __init__(self, factor: float) -> None:
-        self.factor, self.layer = factor, columns.Dense(4, 4)
+    def __init__(self, factor: float, bias: bool) -> None:
+        self.factor, self.layer = factor, columns.Dense(4, 4, bias=bias)
 
     def forward(self, x: Any) -> Any:
         return x + self.layer(F.tanh(x) * self.factor)
 
 
-def test_a_number_that_some_blocks_hold_is_a_fault_in_each() -> None:
-    """A block that runs the same lines and is right shows that these lines are not what is wrong."""
-    report = padiff.diff(
-        rows.Sequential(*(Scaled() for _ in range(3))),
-        columns.Stack(*map(ScaledByItsOwn, (0.6, 0.5, 0.6))),
-        (X,),
-    )
-    assert str(report).startswith("not aligned: 2 sources ("), str(report)
+@pytest.mark.parametrize(
+    ("factors", "bias", "said"),
+    [
+        ((0.6, 0.5, 0.6), True, "2 sources ("),
+        ((0.6, 0.6, 0.6), True, "1 source in 3 places ("),
+        ((0.5, 0.5, 0.5), False, "1 source in 3 places ("),
+    ],
+    ids=["some", "all", "none-has-a-bias"],
+)
+def test_lines_that_differ_wherever_they_run_are_one_source(factors: Any, bias: bool, said: str) -> None:
+    """A block that runs the same lines and is right shows that it is what the others hold that is wrong."""
+    candidate = columns.Stack(*(ScaledByItsOwn(factor, bias) for factor in factors))
+    report = padiff.diff(rows.Sequential(*(Scaled() for _ in factors)), candidate, (X,))
+    assert str(report).startswith(f"not aligned: {said}"), str(report)
 
 
 def stepping(base: Any, linear: Any, steps: int, names: str, slip: float = 1.0) -> Any:

@@ -67,8 +67,8 @@ def _wherever_it_runs(group: Sequence[Sequence[Finding]], calls: Sequence[Compar
 
     Where they differ in some calls alone, what these calls hold is it: a fault of its own in each.
     """
-    if group[0][0].phase not in (Phase.FORWARD, Phase.BACKWARD):
-        return False
+    if group[0][0].phase not in (Phase.FORWARD, Phase.BACKWARD) and group[0][0].cause is None:
+        return False  # values that nobody loaded
     wrong = {(one.reference.path, one.candidate.path) for piece in group for one in piece}
     ran: dict[object, set[tuple[str | None, str | None]]] = {}
     for call in calls:
