@@ -84,6 +84,23 @@ def test_another_function_is_named_as_what_it_is(kits: Kits) -> None:
     assert found.candidate.location == f"{__file__}:{line_of('activated')}"
 
 
+def test_a_tensor_that_is_taken_apart_in_a_loop_is_followed(kits: Kits) -> None:
+    """Where the loop asks for one part too many, a framework's own error ends it: all code behind was lost there."""
+
+    def build(kit: Kit, *plans: str) -> Any:
+        def forward(self: Any, x: Any) -> Any:
+            one, other = self.first(x).reshape(2, 2, 8)
+            act = kit.functional.sigmoid if plans else kit.functional.relu
+            return self.last(act(one * other))
+
+        return network(kit, forward, first=kit.linear(8, 8), last=kit.linear(8, 3))
+
+    report = compared(kits, build)
+    assert_clean(report)
+    found = source(compared(kits, build, "sigmoid"), padiff.Phase.FORWARD, "sigmoid")
+    assert found.reference.path == "relu"
+
+
 def test_what_is_cut_off_is_named_at_the_code_that_cuts(kits: Kits) -> None:
     report = compared(kits, attending, "detached")
     assert not report.aligned

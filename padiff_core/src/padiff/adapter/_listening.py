@@ -67,3 +67,6 @@ class Listener(ABC):
     @abstractmethod
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any | None:
         """Note that a call ended; a return value that is not None is what the caller gets instead."""
+
+    def fail(self, module: Module) -> None:  # noqa: B027  most need not know
+        """Note that the call that began last ended with an exception; told of operations alone."""

@@ -141,6 +141,11 @@ class _PermutingListener(Listener):
             self._adapter.mark(key, "output", changed, held, taken)
         return changed
 
+    def fail(self, module: Module) -> None:
+        _, (path, _), _ = self._open.pop()
+        self._ordinals[path] -= 1
+        self._listener.fail(self._adapter.unordered(module))
+
     def _path(self, module: Module) -> str:
         if not self._open and self._top is not None:
             return self._top.path

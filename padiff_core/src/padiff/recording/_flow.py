@@ -108,6 +108,12 @@ class Follower(Listener):
         finally:
             self._deep -= 1
 
+    def fail(self, module: Module) -> None:
+        """Forget a call that made nothing."""
+        if not self._refused:
+            self._deep -= self._is_closed(self._open.pop())
+        self._listener.fail(module)
+
     def _guarded(self, note: Callable[..., None], *given: Any) -> None:
         if self._refused:
             return

@@ -189,6 +189,10 @@ class _Reporter(OwnCode):
         with self.aside():
             operation = self._adapter.operation(self.opened[-1], name, function, in_place=in_place)
             args, kwargs = self._listener.enter(operation, args, kwargs) or (args, kwargs)
-            output = handed_on(function, args, kwargs)
+            try:
+                output = handed_on(function, args, kwargs)
+            except BaseException:
+                self._listener.fail(operation)  # one may be meant: it ends a loop over a tensor
+                raise
             given = self._listener.leave(operation, args, kwargs, output)
             return output if given is None else given

@@ -53,3 +53,8 @@ class _Tracker(Listener):
             pass  # a model that catches an exception leaves calls open that never return
         self._entered(self._open[-1] if self._open else "")
         return self._listener.leave(module, args, kwargs, output)
+
+    def fail(self, module: Module) -> None:
+        self._open.pop()
+        self._entered(self._open[-1] if self._open else "")
+        self._listener.fail(module)

@@ -159,6 +159,15 @@ class Watcher(Listener):
         given = iter(natives)
         return exchanged(output, wanted, lambda path, native: next(given))
 
+    def fail(self, module: Module) -> None:
+        """Forget a call that made nothing."""
+        call = self._stack.pop()
+        self._modules.pop()
+        self.calls.pop()
+        self._ordinals[call.path] -= 1
+        if call.parent is not None:
+            call.parent.children.pop()
+
     def _left(
         self, call: Call, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], fed: set[int]
     ) -> Iterator[tuple[Leaf, Tensor]]:
