@@ -251,8 +251,8 @@ def test_the_users_tolerance_decides_for_operations_too(kits: Kits) -> None:
     assert padiff.diff(blocks(kits[0]), port, X, operations=True, tolerance=loose).aligned
 
 
-def masked(mask: Any, spelling: float) -> Any:
-    """Return a net whose scores are masked: with what, and by which number."""
+def masked(mask: Any, spelling: float, axis: int = -1) -> Any:
+    """Return a net whose scores are masked, with what and by which number, and the axis over which they are weighed."""
 
     class Masked(torch.nn.Module):
         def __init__(self) -> None:
@@ -263,7 +263,7 @@ def masked(mask: Any, spelling: float) -> Any:
         def forward(self, x: Any) -> Any:
             y = self.fc(x)
             hidden = mask(torch.ones(4, 4, dtype=torch.bool)).logical_not()
-            weights = (y @ y.mT).masked_fill(hidden, spelling).softmax(-1)
+            weights = (y @ y.mT).masked_fill(hidden, spelling).softmax(axis)
             return self.out(weights @ y)
 
     return Masked()
@@ -279,6 +279,8 @@ def test_a_mask_in_another_spelling_is_right_and_no_second_source(spellings: tup
     for masks in ((later, torch.tril), (torch.tril, later)):
         report = padiff.diff(masked(masks[0], ours), masked(masks[1], theirs), X, operations=True)
         source(report, "forward", "tril")
+    report = padiff.diff(masked(torch.tril, ours), masked(torch.tril, theirs, axis=-2), X, operations=True)
+    assert source(report, "forward", "softmax").cause is not None  # behind the mask, all is compared
 
 
 def test_what_has_no_counterpart_is_the_code_around(kits: Kits) -> None:

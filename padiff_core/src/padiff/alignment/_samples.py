@@ -26,14 +26,18 @@ class FreeRuns:
         return None if x is None or y is None or x.shape != y.shape else (x, y)
 
     def same(self, ours: Leaf, theirs: Leaf) -> bool:
-        """Return whether two tensors hold the same; large numbers, such as a mask's, do not drown the others."""
+        """Return whether two tensors hold the same; large numbers, such as a mask's, do not drown the others.
+
+        What both mask is the same by whatever number: -inf here, -1e9 there.
+        """
         found = self.both(ours, theirs)
         if found is None:
             return False
         bound = SAME(epsilon_of(ours.dtype, theirs.dtype))
         size, other = self._norm(0, ours, found[0]), self._norm(1, theirs, found[1])
         if not size <= LARGE:
-            return difference(*found).rel_l2 <= bound
+            shown = ~((found[0] <= -LARGE) & (found[1] <= -LARGE))
+            return bool(shown.any()) and difference(found[0][shown], found[1][shown]).rel_l2 <= bound
         if abs(size - other) > 2 * bound * size:
             return False  # a norm of the difference is at least the difference of the norms
         return float(np.linalg.norm(found[0] - found[1])) <= bound * size
