@@ -16,8 +16,8 @@ from padiff.report._finding import (
 )
 from padiff.report._html import Graph, GraphLink, GraphNode, GraphSide, GraphValue, page
 from padiff.report._json import SCHEMA, to_dict, to_json
-from padiff.report._phrases_of_notes import few
 from padiff.report._report import Report, Transfer
+from padiff.report._templates import few
 from padiff.report._text import to_text
 from padiff.report._whole import Coverage, FreeRuns, RecordedRuns
 from padiff.report._words import headline, recorded, sources, summary

@@ -1,21 +1,17 @@
 """Say in words what findings and notes hold as data: which value, why, on what evidence. One table for each.
 
-A phrase is a template of the data's own names, or a function of the data. In every template ``{other}`` is the side
-that ``side`` is not.
+`_templates` fills them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from padiff.report._phrases_of_notes import NOTES, OTHER, few
-from padiff.report._phrases_of_ranks import OF_RANKS, ranks
+from padiff.report._phrases_of_notes import NOTES
+from padiff.report._phrases_of_ranks import OF_RANKS
 from padiff.report._phrases_of_steps import CAUSES_OF_STEPS, EVIDENCE_OF_STEPS, settings
 from padiff.report._phrases_of_values import EVIDENCE_OF_VALUES
-
-Data = Mapping[str, Any]
-Phrase = str | Callable[[Data], str]
+from padiff.report._templates import OTHER, Data, Phrase, few, ranks, said
 
 
 def value(kind: str, name: str, taker: str) -> str:
@@ -26,28 +22,22 @@ def value(kind: str, name: str, taker: str) -> str:
 
 def cause(name: str, parameters: Data) -> str:
     """Return a cause as one sentence."""
-    return _said(_CAUSES[name], parameters)
+    return said(_CAUSES[name], parameters)
 
 
 def evidence(kind: str, figures: Data) -> str:
     """Return a piece of evidence as one sentence."""
-    return _said(_EVIDENCE[kind], figures)
+    return said(_EVIDENCE[kind], figures)
 
 
 def note(kind: str, data: Data) -> str:
     """Return a note as one sentence."""
-    return _said(NOTES[kind], data)
+    return said(NOTES[kind], data)
 
 
 def is_note(kind: str) -> bool:
     """Return whether there are words for notes of a kind."""
     return kind in NOTES
-
-
-def _said(phrase: Phrase, data: Data) -> str:
-    if callable(phrase):
-        return phrase(data)
-    return phrase.format(**data, other=OTHER.get(data.get("side", ""), ""))
 
 
 # -- values
@@ -79,11 +69,7 @@ def _dropout(data: Data) -> str:
     return f"dropout: {named} in the {data['side']}, nothing like it in the {OTHER[data['side']]}"
 
 
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
-
-
-_CAUSES: dict[str, Phrase] = {
+_CAUSES: Mapping[str, Phrase] = {
     **OF_RANKS,
     **CAUSES_OF_STEPS,
     "micro_batches": lambda data: (
@@ -105,10 +91,7 @@ _CAUSES: dict[str, Phrase] = {
         f"{few([f'{one:g}' for one in data['times']])} times (a mean over what each holds, on one side over all?)"
     ),
     "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
-    "calls": lambda data: (
-        f"{repr(data['name']) if data['name'] else 'the model'} is called {_times(data['reference'])} in the "
-        f"reference, {_times(data['candidate'])} in the candidate"
-    ),
+    "calls": "{name:module} is called {reference:times} in the reference, {candidate:times} in the candidate",
     "randomness": "the {side} samples random numbers there (a dropout?), the {other} does not",
     "dropout": _dropout,
     "inputs": "the inputs themselves differ, in {name!r}",
@@ -120,9 +103,9 @@ _CAUSES: dict[str, Phrase] = {
         "what uses it agrees"
     ),
     "recomputation": "what the {side} computes again in its backward pass is not what it computed forward",
-    "kink": lambda data: (
-        f"slopes at exactly zero: {few(data['paths'])} are zeros, and with other values there, on both sides, all "
-        "gradients agree (a LeakyReLU at zero has the slope 1 in one framework, its negative slope in another)"
+    "kink": (
+        "slopes at exactly zero: {paths:few} are zeros, and with other values there, on both sides, all gradients "
+        "agree (a LeakyReLU at zero has the slope 1 in one framework, its negative slope in another)"
     ),
     "transposed": "equal when transposed",
     "tied": "tied in the {side}, not tied in the {other}",
@@ -146,13 +129,6 @@ def _one_side(data: Data) -> str:
         f"measured against the {side} alone in float64 ({_refused(data)}): "
         f"the {side} natively {data['floor']:.1e} away, the other {data['error_rel_l2']:.1e}"
         + (f"; on inputs close by the {side} {data['nearby']:.1e}" if "nearby" in data else "")
-    )
-
-
-def _narrow_cast(data: Data) -> str:
-    return (
-        f"the {data['side']} casts to a fixed narrower type, in a float64 model too, and what it rounds there "
-        f"({data['noise']:.1e}) explains the difference"
     )
 
 
@@ -193,14 +169,14 @@ EXPLAINED = {
 }
 """What the free runs rest on, by `FreeRuns.by`."""
 
-_EVIDENCE: dict[str, Phrase] = {
+_EVIDENCE: Mapping[str, Phrase] = {
     "unexplained": _unexplained,
     "taken_unsummed": "{call!r} takes each rank's part for the whole, and gives another value than the other side",
     "inputs_of_ranks": "{cause}",
     "as_many_ranks": lambda data: (
         f"{ranks(data['ranks'])} are as many: {'summed' if data['summed'] else 'averaged'} over them once too often?"
     ),
-    "ranks_disagree": lambda data: f"compared between the ranks of the {data['side']}, whatever the other side holds",
+    "ranks_disagree": "compared between the ranks of the {side}, whatever the other side holds",
     "outside_tolerance": "outside the given tolerance",
     "within_tolerance": "within the given tolerance",
     "whole_numbers": "whole numbers differ",
@@ -212,7 +188,10 @@ _EVIDENCE: dict[str, Phrase] = {
     "that the reference's keeps (rounding there {floor:.1e}): an overflow, a huge number added, large ones subtracted?",
     "float32": "replayed in float32, as there is no float64 here: difference {wide:.1e} (noise floor {floor:.1e})",
     "like": "within {factor:g} times the noise floor of {call!r}, which does the same ({floor:.1e})",
-    "narrow_cast": _narrow_cast,
+    "narrow_cast": (
+        "the {side} casts to a fixed narrower type, in a float64 model too, and what it rounds there ({noise:.1e}) "
+        "explains the difference"
+    ),
     "narrow_gradient": "the candidate's module by itself is as far from its own float64: a narrower type inside",
     "one_side_in_float64": _one_side,
     "native": lambda data: (
@@ -240,14 +219,11 @@ _EVIDENCE: dict[str, Phrase] = {
     "loss_gradient": "the gradient that the loss sends to the output differs",
     "not_replayed": "placed at the model's innermost code that takes the tensor: a recorded run replays no call",
     "whole_model_only": "every call that takes the tensor gets it right when replayed; seen in the whole model only",
-    "not_given": lambda data: (
-        f"{few(data['names'])} has no counterpart among what the reference's call is given: what makes it may be "
-        "what differs"
+    "not_given": (
+        "{names:few} has no counterpart among what the reference's call is given: what makes it may be what differs"
     ),
     "before_any_run": "the values differ before any run",
-    "no_counterpart": lambda data: (
-        f"the {data['side']} has {data['path']} {list(data['shape'])}, the {OTHER[data['side']]} has no counterpart"
-    ),
+    "no_counterpart": "the {side} has {path} {shape:list}, the {other} has no counterpart",
     "part_alone": lambda data: (
         f"of {data['path']} {list(data['whole'])} in the {data['side']} a part {list(data['shape'])} has no "
         f"counterpart: {data['other']} in the {OTHER[data['side']]} has no {data['role']}"
@@ -277,11 +253,9 @@ _EVIDENCE: dict[str, Phrase] = {
     "hooks": lambda data: "hooks of a script's own at {}: {} in the reference, {} in the candidate".format(
         data["module"] or "the model", *(", ".join(data[side]) or "none" for side in ("reference", "candidate"))
     ),
-    "frozen_together": lambda data: few(data["paths"]),
+    "frozen_together": "{paths:few}",
     "other_inputs": "what was given to the candidate is not what was given to the reference",
-    "other_input_shapes": lambda data: (
-        f"the reference was given {', '.join(data['reference'])}, the candidate {', '.join(data['candidate'])}"
-    ),
+    "other_input_shapes": "the reference was given {reference:all}, the candidate {candidate:all}",
     "recomputed": "in the {side} gradients are {rel_l2:.1e} away from its own without recomputation, under one seed",
     "losses": "{reference:.9g} in the reference, {candidate:.9g} in the candidate, from the same output",
     "extra_call": "only the {side}'s script makes this call: what it gives is compared with nothing",
@@ -290,12 +264,8 @@ _EVIDENCE: dict[str, Phrase] = {
         f"the {OTHER[data['side']]} nothing like {'it' if len(data['tensors']) == 1 else 'them'}: "
         f"it returns {few(data['others'])}"
     ),
-    "other_output": lambda data: (
-        f"the reference returns {', '.join(data['reference'])}, the candidate {', '.join(data['candidate'])}"
-    ),
-    "other_input": lambda data: (
-        f"the reference's call is given {', '.join(data['reference'])}, the candidate's {', '.join(data['candidate'])}"
-    ),
+    "other_output": "the reference returns {reference:all}, the candidate {candidate:all}",
+    "other_input": "the reference's call is given {reference:all}, the candidate's {candidate:all}",
     "leap": (
         "what its code took differs by {known:.1e}, what it gave by {made:.1e}: the difference arises here; as nothing "
         "was run again, it is not settled in float64"

@@ -1,35 +1,16 @@
-"""Say in words what notes hold as data: one table, read as `padiff.report._phrases` says."""
+"""Say in words what notes hold as data: one table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from padiff.report._phrases_of_ranks import setting
-
-Data = Mapping[str, Any]
-Phrase = str | Callable[[Data], str]
-OTHER = {"reference": "candidate", "candidate": "reference"}
-_NAMED = 3
-"""How many names a note lists."""
-
-
-def few(names: Sequence[str]) -> str:
-    """Return the first names in one line, and how many more there are."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+from padiff.report._templates import OTHER, Data, Phrase, few
 
 
 def _not_fed(data: Data) -> str:
     said = "given a value of another shape than in the reference, and judged only with the code around: "
     after = "; fix the sources and compare again" if data["sources"] else ""
     return said + few([repr(path) for path in data["calls"]]) + after
-
-
-def _no_gradients(data: Data) -> str:
-    why = "writes to the module itself" if data["writes"] else "does more than rearrange"
-    said = f"gradients of {few(data['names'])} are not compared: the special transfer {data['transfer']}"
-    return f"{said} {why}, and names no gradients"
 
 
 def _nonfinite(data: Data) -> str:
@@ -50,11 +31,6 @@ def _axis_order(data: Data) -> str:
     return f"{images or other}, and is read in the reference's: {'; '.join(told)}"
 
 
-def _ranks_missing(data: Data) -> str:
-    told = few([f"rank {rank} ({why})" for rank, why in data["missing"]])
-    return f"of the {data['side']}'s {data['world']} ranks some are missing, and with them their shards: {told}"
-
-
 def _record_next(data: Data) -> str:
     told = "record what is suspect in full, with values='tensors' and "
     if data["reference"] == data["candidate"]:
@@ -69,7 +45,7 @@ def _zeros(data: Data) -> str:
     return f"weights that are {which} ({few(data['paths'])})"
 
 
-NOTES: dict[str, Phrase] = {
+NOTES: Mapping[str, Phrase] = {
     "unused_gradients": (
         "gradients of {module} arrive in the {side} alone, where no optimizer of either steps with them: not compared"
     ),
@@ -79,7 +55,10 @@ NOTES: dict[str, Phrase] = {
         + (f"; how {data['inferred']} values are spread is inferred from the values" if data["inferred"] else "")
         + (f"; {data['left']} could not be put together, and are not compared" if data["left"] else "")
     ),
-    "ranks_missing": _ranks_missing,
+    "ranks_missing": lambda data: (
+        f"of the {data['side']}'s {data['world']} ranks some are missing, and with them their shards: "
+        + few([f"rank {rank} ({why})" for rank, why in data["missing"]])
+    ),
     "padded_rows": (
         "the {side}'s vocabulary has {count} rows, the other's {real}, and no token names one beyond these: taken for "
         "padding, they and what is computed for them are not compared"
@@ -92,10 +71,7 @@ NOTES: dict[str, Phrase] = {
         f"the {data['side']}'s ranks finished other steps each; those that all finished are compared: "
         + few([f"rank {rank} {steps}" for rank, steps in data["ranks"]])
     ),
-    "rewritten_weights": lambda data: (
-        f"the {data['side']}'s forward changes weights of its own, put back after every run: "
-        + few([repr(path) for path in data["paths"]])
-    ),
+    "rewritten_weights": "the {side}'s forward changes weights of its own, put back after every run: {paths:quoted}",
     "against_names": lambda data: (
         "matched by what they do, against names that agree: "
         + few([f"{ours} with {theirs}, not with {named}" for ours, theirs, named in data["matches"]])
@@ -107,9 +83,9 @@ NOTES: dict[str, Phrase] = {
         + ", against names that agree: it uses them for each other; where the names are crossed instead, "
         f"mapping={dict(data['matches'])!r} says so"
     ),
-    "frozen_on_one_side": lambda data: (
-        f"frozen parameters that only the {data['side']} has: {few([repr(path) for path in data['paths']])}; what the "
-        "other side computes in their place is compared where it is used"
+    "frozen_on_one_side": (
+        "frozen parameters that only the {side} has: {paths:quoted}; what the other side computes in their place is "
+        "compared where it is used"
     ),
     "unregistered": lambda data: (
         f"the {data['side']} holds modules in plain lists, where its framework does not see them: "
@@ -117,13 +93,10 @@ NOTES: dict[str, Phrase] = {
         + "; their parameters are neither copied nor compared, and no optimizer gets them: use the framework's own "
         "list of modules"
     ),
-    "kept_state": lambda data: (
-        f"the {data['side']}'s forward keeps state in attributes, put back before every run: "
-        + few([repr(path) for path in data["paths"]])
-    ),
-    "rebuilt": lambda data: (
-        f"the {data['side']} keeps in evaluation mode what it made of its weights; it made that anew with those it was "
-        f"given, by going into training mode and back: {few([repr(path) for path in data['paths']])}"
+    "kept_state": "the {side}'s forward keeps state in attributes, put back before every run: {paths:quoted}",
+    "rebuilt": (
+        "the {side} keeps in evaluation mode what it made of its weights; it made that anew with those it was given, "
+        "by going into training mode and back: {paths:quoted}"
     ),
     "recorded_reference": lambda data: (
         f"the reference is the recorded run {data['run']} "
@@ -135,19 +108,17 @@ NOTES: dict[str, Phrase] = {
         "candidate separately"
     ),
     "same_run": "the reference and the candidate are the same recorded run, {run}, which agrees with itself",
-    "shared_parameters": lambda data: (
-        "the two models share parameters, so that a transfer or a step of one changes the other: "
-        + few([repr(path) for path in data["paths"]])
+    "shared_parameters": (
+        "the two models share parameters, so that a transfer or a step of one changes the other: {paths:quoted}"
     ),
-    "parameter_dtypes": lambda data: (
-        f"the reference's parameters are {' and '.join(data['reference'])}, the candidate's "
-        f"{' and '.join(data['candidate'])}: what only the dtypes make differ is reported too; bring both models to "
-        "one dtype to compare their code alone"
+    "parameter_dtypes": (
+        "the reference's parameters are {reference:and}, the candidate's {candidate:and}: what only the dtypes make "
+        "differ is reported too; bring both models to one dtype to compare their code alone"
     ),
-    "unlike_casts": lambda data: (
-        f"{len(data['modules'])} modules give {data['reference']} in the reference and {data['candidate']} in the "
-        f"candidate ({few([repr(path) for path in data['modules']])}): from there on, what differs by less than the "
-        "coarser one rounds does not show; record both with the same casts to see it"
+    "unlike_casts": (
+        "{modules:count} modules give {reference} in the reference and {candidate} in the candidate "
+        "({modules:quoted}): from there on, what differs by less than the coarser one rounds does not show; record "
+        "both with the same casts to see it"
     ),
     "nonfinite_parameters": _nonfinite,
     "forward_only": "compared forward only: {why}",
@@ -166,9 +137,9 @@ NOTES: dict[str, Phrase] = {
         "that way"
     ),
     "axis_order": _axis_order,
-    "row_order": lambda data: (
+    "row_order": (
         "the candidate has rows (tokens, or samples) in another order than the reference, and is read in the "
-        f"reference's: at {few([repr(module) for module in data['modules']])}"
+        "reference's: at {modules:quoted}"
     ),
     "axis_order_operations": "operations are not compared: they name axes, which differ here",
     "other_bytes": (
@@ -176,24 +147,23 @@ NOTES: dict[str, Phrase] = {
         "wrongly, which checksums do not tell"
     ),
     "masks": "both sides mask the same elements, by other numbers: what they drown is compared by its effect alone",
-    "gradients_cancelled": lambda data: (
-        f"the gradients of the loss cancel to rounding in {few(data['modules'])}: what is behind in the backward pass "
-        "is not compared; choose another loss, not a mean over what a normalisation gives"
+    "gradients_cancelled": (
+        "the gradients of the loss cancel to rounding in {modules:few}: what is behind in the backward pass is not "
+        "compared; choose another loss, not a mean over what a normalisation gives"
     ),
     "loss_scaled": (
         "the {side} scales its loss by {times:g}, and gradients back before the step: its gradients are compared "
         "divided by that"
     ),
-    "at_a_kink": lambda data: (
-        f"rounding takes few elements to the other side of a kink in {few(data['modules'])}: gradients behind are "
-        "compared by leaps alone"
+    "at_a_kink": (
+        "rounding takes few elements to the other side of a kink in {modules:few}: gradients behind are compared by "
+        "leaps alone"
     ),
     "flow_refused": (
         "the {side} does not run under the hooks that follow its values ({error}): parameters were matched by its calls"
     ),
-    "dtype_policy": lambda data: (
-        f"a dtype policy differs: the {data['side']} computes in {data['dtype']} what the {OTHER[data['side']]} "
-        f"computes in {data['wider']} ({few(data['operations'])})"
+    "dtype_policy": (
+        "a dtype policy differs: the {side} computes in {dtype} what the {other} computes in {wider} ({operations:few})"
     ),
     "tf32": (
         "the {side} ({device}) computes float32 products in TF32 ({what}), of whose factors it reads ten bits: that "
@@ -208,16 +178,14 @@ NOTES: dict[str, Phrase] = {
         "the number that the reference returns at {name} is another one in each run (a time, or chance): it is not "
         "compared"
     ),
-    "numbers_alone": lambda data: (
-        f"the {data['side']} alone returns numbers at {few(data['names'])}: they are compared with nothing"
-    ),
+    "numbers_alone": "the {side} alone returns numbers at {names:few}: they are compared with nothing",
     "recomputed_otherwise": (
         "what both sides compute again in their backward passes is not what they computed forward (random numbers "
         "drawn anew?): with recomputation their gradients were not compared; let both preserve the random state"
     ),
-    "cache_alone": lambda data: (
-        f"the {data['side']} alone returns a cache, as for generating ({few(data['tensors'])}): it is compared with "
-        "nothing; give both use_cache=True, or what they call it, to compare theirs"
+    "cache_alone": (
+        "the {side} alone returns a cache, as for generating ({tensors:few}): it is compared with nothing; give both "
+        "use_cache=True, or what they call it, to compare theirs"
     ),
     "input_unread": lambda data: (
         f"the {data['side']} does not read input {data['reference'] or '[0]'}, whose values are all the same: with "
@@ -255,9 +223,9 @@ NOTES: dict[str, Phrase] = {
     ),
     "moved_output": "output {reference} of the reference is compared with output {candidate} of the candidate",
     "not_fed": _not_fed,
-    "optimizer_setting": lambda data: (
-        f"the optimizer's {data['name']}: {setting(data['reference'])} in the reference, {setting(data['candidate'])} "
-        "in the candidate; the weights do not show it"
+    "optimizer_setting": (
+        "the optimizer's {name}: {reference:setting} in the reference, {candidate:setting} in the candidate; the "
+        "weights do not show it"
     ),
     "setting_unseen": (
         "{name}: {reference} in the reference, {candidate} in the candidate; what it makes of it was not recorded"
@@ -274,13 +242,14 @@ NOTES: dict[str, Phrase] = {
         + (", and of the losses, which differ, their gradients are compared" if data["losses"] else "")
     ),
     "one_side_call": "only the {side} calls it; judged with the code around it",
-    "idle_part": lambda data: (
-        f"a part {list(data['shape'])} of {data['path']} {list(data['whole'])} is in the {data['side']} only: "
-        f"{data['other']} has no {data['role']}, and nothing shows that it changes anything"
+    "idle_part": (
+        "a part {shape:list} of {path} {whole:list} is in the {side} only: {other} has no {role}, and nothing shows "
+        "that it changes anything"
     ),
-    "idle_parameter": lambda data: (
-        f"parameter {data['name']} {list(data['shape'])} is in the {data['side']} only, and reaches no output"
+    "idle_parameter": "parameter {name} {shape:list} is in the {side} only, and reaches no output",
+    "transfer_writes": "its parameters are not compared: the special transfer {transfer} writes to the module itself",
+    "transfer_without_gradients": lambda data: (
+        f"gradients of {few(data['names'])} are not compared: the special transfer {data['transfer']} "
+        f"{'writes to the module itself' if data['writes'] else 'does more than rearrange'}, and names no gradients"
     ),
-    "transfer_writes": ("its parameters are not compared: the special transfer {transfer} writes to the module itself"),
-    "transfer_without_gradients": _no_gradients,
 }

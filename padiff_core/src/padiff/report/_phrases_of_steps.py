@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from padiff.report._phrases_of_notes import OTHER, few
-from padiff.report._phrases_of_ranks import setting
-
-Data = Mapping[str, Any]
-Phrase = str | Callable[[Data], str]
+from padiff.report._templates import OTHER, Data, Phrase, few, setting
 
 
 def settings(found: Data) -> str:
@@ -67,20 +63,18 @@ def _scaled(data: Data) -> str:
     )
 
 
-CAUSES_OF_STEPS: dict[str, Phrase] = {
+CAUSES_OF_STEPS: Mapping[str, Phrase] = {
     "optimizer_settings": settings,
     "not_stepped": _not_stepped,
     "stepped_before": "the {side}'s optimizer steps before this call, the {other}'s does not",
     "step_scaled": _scaled,
-    "changed_between_steps": lambda data: (
-        f"the {data['side']}'s script alone changes {few(data['names'])} between this step and the one before"
-    ),
+    "changed_between_steps": "the {side}'s script alone changes {names:few} between this step and the one before",
     "penalty": (
         "{times:.4g} times the {of} of parameters is added to their gradients in the {side} alone: "
         "a penalty in its loss"
     ),
 }
-EVIDENCE_OF_STEPS: dict[str, Phrase] = {
+EVIDENCE_OF_STEPS: Mapping[str, Phrase] = {
     "unverified_optimizer_settings": lambda data: f"settings differ: {settings(data)} (not verified as the cause)",
     "settings_of_ranks": lambda data: (
         "settings differ between ranks: " + "; ".join(f"{name}: {setting(own)}" for name, own in data.items())
@@ -102,9 +96,9 @@ EVIDENCE_OF_STEPS: dict[str, Phrase] = {
         "all settings of both optimizers that are known are the same, and so is what they were given: what they keep "
         "of earlier steps (moments, how many there were) differs, or how they compute"
     ),
-    "weights_changed": lambda data: (
-        f"behind the step its own {few(data['names'])} differ, were equal before it, and no optimizer steps them: what "
-        "changes them, in front of the call?"
+    "weights_changed": (
+        "behind the step its own {names:few} differ, were equal before it, and no optimizer steps them: what changes "
+        "them, in front of the call?"
     ),
     "changed_by_script": (
         "neither run's optimizer steps it, nor does a call change it: the script does, as one that averages models"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-Data = Mapping[str, Any]
-Phrase = str | Callable[[Data], str]
+from padiff.report._templates import Data, Phrase
 
 
 def _multiple(data: Data) -> str:
@@ -31,7 +29,7 @@ def _in_part(data: Data) -> str:
     return f"only at {where} of axis {data['axis']}, which has {data['extent']}"
 
 
-EVIDENCE_OF_VALUES: dict[str, Phrase] = {
+EVIDENCE_OF_VALUES: Mapping[str, Phrase] = {
     "mistaken_value": "the candidate has the reference's {value} there: another tensor, or two in another order",
     "functions": "{reference} of the {value} in the reference, {candidate} of it in the candidate",
     "no_gradient_comes": "no gradient comes to it in the {side}: detached (detach, stop_gradient, no_grad) there?",

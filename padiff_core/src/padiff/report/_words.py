@@ -14,8 +14,8 @@ from padiff.numerics import SKETCH_ERROR
 from padiff.report._finding import Figures, Finding, Measurement, Place, Verdict
 from padiff.report._grouped import blocks_of, count_of
 from padiff.report._phrases import EXPLAINED
-from padiff.report._phrases_of_ranks import ranks
 from padiff.report._report import Report, Transfer
+from padiff.report._templates import ranks
 from padiff.report._whole import Coverage, FreeRuns, RecordedRuns
 
 _VERBS = {

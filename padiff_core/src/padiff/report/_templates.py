@@ -1,0 +1,67 @@
+"""Fill the templates of phrases with data: Python's own formats, and names for those of lists, settings and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from string import Formatter
+from typing import Any
+
+Data = Mapping[str, Any]
+Phrase = str | Callable[[Data], str]
+"""A template of the data's own names, or a function of the data."""
+OTHER = {"reference": "candidate", "candidate": "reference"}
+_NAMED = 3
+"""How many names a phrase lists."""
+_RANKS = 8
+"""How many ranks are named."""
+
+
+def said(phrase: Phrase, data: Data) -> str:
+    """Return a phrase with its data filled in; beside these ``{other}`` is the side that ``side`` is not."""
+    if callable(phrase):
+        return phrase(data)
+    return _Filling().vformat(phrase, (), {"other": OTHER.get(data.get("side", ""), ""), **data})
+
+
+def few(names: Sequence[str]) -> str:
+    """Return the first names in one line, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def ranks(numbers: Sequence[int]) -> str:
+    """Return ranks in words."""
+    more = [f"{len(numbers) - _RANKS} more"] if len(numbers) > _RANKS else []
+    named = [str(rank) for rank in numbers[:_RANKS]] + more
+    if len(named) == 1:
+        return f"rank {named[0]}"
+    return f"ranks {', '.join(named[:-1])} and {named[-1]}"
+
+
+def setting(value: Any) -> str:
+    """Return a setting in words: a text, or which ranks have which."""
+    if isinstance(value, str):
+        return value
+    return ", ".join(f"{own} on {ranks(some)}" for own, some in zip(value["values"], value["ranks"], strict=True))
+
+
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "few": few,
+    "quoted": lambda names: few([repr(name) for name in names]),
+    "all": lambda names: ", ".join(map(str, names)),
+    "and": " and ".join,
+    "list": lambda values: str(list(values)),
+    "count": lambda values: str(len(values)),
+    "times": lambda count: "once" if count == 1 else f"{count} times",
+    "module": lambda path: repr(path) if path else "the model",
+    "ranks": ranks,
+    "setting": setting,
+}
+
+
+class _Filling(Formatter):
+    """What fills templates; where a format is one of the names above, it says how a value reads."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        say = _FORMATS.get(format_spec)
+        return say(value) if say is not None else str(super().format_field(value, format_spec))
