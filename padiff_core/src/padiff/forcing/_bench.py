@@ -17,7 +17,7 @@ from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.forcing._replay import is_float
 from padiff.forcing._side import Side
 from padiff.numerics import Array
-from padiff.trace import Call, Key, Leaf, Trace
+from padiff.trace import Key, Leaf, Trace
 
 Reader = Callable[[Replayed, bool], Array | None]
 """Takes one value from what a call did by itself; the flag is true for the reference's side."""
@@ -60,35 +60,13 @@ class Bench:
         returned = tuple(ours for ours, _ in pair.outputs)
         return self.reference, self.idle[0], self.evaluating, self.alignment.loose, pair.reference.key, returned, below
 
-    def run_reference(
+    def run(
         self,
         pair: Pair,
-        dtype: str | None = None,
+        ours: bool,
+        truth: Values | None = None,
         *,
-        seed: int = 0,
-        jitter: float = 0.0,
-        backward: bool = True,
-        watching: bool = False,
-        rounding: float = 0.0,
-    ) -> Replayed:
-        """Replay the reference's call; ``jitter`` disturbs by that much, relatively, all that it is fed.
-
-        ``rounding`` disturbs by so many machine epsilons what functions give in it.
-        """
-        call = pair.reference
-        fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
-        below = [_alike(inner) for inner in self._inside(pair)]
-        outputs = {ours: call.outputs[ours] for ours, _ in pair.outputs}
-        inputs = [fed.value(leaf) for leaf in call.inputs]
-        request = self._request(call, inputs, outputs, below, fed, None, dtype, seed=seed, backward=backward, side=0)
-        return self.reference.replay(attrs.evolve(request, watching=watching, rounding=rounding))
-
-    def run_candidate(
-        self,
-        pair: Pair,
-        truth: Values | None,
         dtype: str | None = None,
-        *,
         seed: int = 0,
         own: bool = True,
         jitter: float = 0.0,
@@ -97,41 +75,27 @@ class Bench:
         watching: bool = False,
         rounding: float = 0.0,
     ) -> Replayed:
-        """Replay the candidate's call on the reference's values; ``own`` lets it keep masks of its own.
+        """Replay the call of one side on the reference's values, compared with the ``truth`` where there is one.
 
-        ``settings`` are hyper-parameters to set for the run, by the path of the module below the call's; raises
-        `LookupError` where one cannot be set.
+        The candidate keeps masks of its ``own``, unless told otherwise. ``jitter`` disturbs by that much, relatively,
+        all that the call is fed, ``rounding`` by so many machine epsilons what functions give in it. ``settings`` are
+        hyper-parameters to set for the run, by the path of the module below the call's; raises `LookupError` where one
+        cannot be set.
         """
-        call = pair.candidate
+        below, tied = self._inside(pair), pair
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
-        inputs: list[Array | None] = [self.own.get((call.key, index)) for index in range(len(call.inputs))]
-        for ours, theirs in pair.inputs:
-            if inputs[theirs] is None or not own:
-                inputs[theirs] = fed.value(pair.reference.inputs[ours])
-        outputs = {theirs: pair.reference.outputs[ours] for ours, theirs in pair.outputs}
-        below = self._inside(pair)
-        request = self._request(call, inputs, outputs, below, fed, truth, dtype, seed=seed, backward=backward, side=1)
-        request = attrs.evolve(request, settings=settings or {}, watching=watching, rounding=rounding)
-        return self.candidate.replay(request)
-
-    def _request(
-        self,
-        call: Call,
-        inputs: list[Array | None],
-        outputs: Mapping[int, Leaf],
-        below: list[Pair],
-        fed: Values,
-        truth: Values | None,
-        dtype: str | None,
-        *,
-        seed: int,
-        backward: bool,
-        side: int,
-    ) -> ReplayRequest:
-        return ReplayRequest(
-            call=call,
+        if ours:
+            below, tied = list(map(_alike, below)), _alike(pair)
+            inputs = [fed.value(leaf) for leaf in pair.reference.inputs]
+        else:
+            inputs = [self.own.get((pair.key, index)) for index in range(len(pair.candidate.inputs))]
+            for mine, yours in pair.inputs:
+                if inputs[yours] is None or not own:
+                    inputs[yours] = fed.value(pair.reference.inputs[mine])
+        request = ReplayRequest(
+            call=tied.candidate,
             inputs=inputs,
-            outputs=outputs,
+            outputs={yours: pair.reference.outputs[mine] for mine, yours in tied.outputs},
             pairs=below,
             values=fed,
             truth=truth,
@@ -140,9 +104,13 @@ class Bench:
             backward=backward and self.backward,
             differentiable=self.backward,
             evaluating=self.evaluating,
-            idle=self.idle[side],
+            idle=self.idle[not ours],
             loose=self.alignment.loose,
+            settings=settings or {},
+            watching=watching,
+            rounding=rounding,
         )
+        return (self.reference if ours else self.candidate).replay(request)
 
     def _inside(self, pair: Pair) -> list[Pair]:
         below = set(pair.reference.subtree())
@@ -178,7 +146,7 @@ class Disturbed:
         return self.trace.gradient(leaf)
 
 
-def value_reader(spot: Spot, given: Array | None = None) -> Reader:
+def value_reader(spot: Spot, given: Array | None) -> Reader:
     """Return what reads a value: the candidate's where it was seen; it may hold several for one of the reference's.
 
     ``given`` is the reference's where its code was fed with it.

@@ -11,7 +11,17 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing._checks import Assess, Assessment, Check
 from padiff.forcing._messages import Fed, ForceRequest
 from padiff.forcing._side import Side
-from padiff.numerics import Array, Difference, difference, root_mean_square
+from padiff.numerics import (
+    ACCUMULATED,
+    Array,
+    Difference,
+    Threshold,
+    difference,
+    epsilon,
+    is_suspect,
+    relative,
+    root_mean_square,
+)
 from padiff.parameters import Link, PartAlone, UnitMatch, parts_alone, read_of
 from padiff.recording import Task
 from padiff.report import Measurement
@@ -33,6 +43,17 @@ class StateCheck:
     """Root mean square of the largest value of its kind in the same unit: what rounding is relative to."""
     close: bool | None = None
     measured: tuple[Measurement, ...] = ()
+
+    @property
+    def accumulated(self) -> bool:
+        """Return whether rounding that accumulated explains it."""
+        return relative(self.difference, self.scale) <= ACCUMULATED(epsilon(self.reference.dtype))
+
+    def is_suspect(self, negligible: Threshold) -> bool:
+        """Return whether it is more than rounding at sight, or outside of the user's own rule."""
+        if self.close is not None:
+            return not self.close
+        return is_suspect(self.difference, self.reference.dtype, self.scale, negligible)
 
 
 @attrs.frozen

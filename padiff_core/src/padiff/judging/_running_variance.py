@@ -19,14 +19,13 @@ def by_convention(
     before: tuple[Array, Array],
     reference: Array,
     candidate: Array,
-    size: int | None = None,
+    size: int,
 ) -> Iterator[Array]:
     """Yield a candidate's running variance as it were if it followed the reference's convention, in either direction.
 
-    ``before`` is what both sides held, ``calls`` are the reference's that changed it, in ``trace``. Of sketches
-    ``size`` says how many elements the values have.
+    ``before`` is what both sides held, ``calls`` are the reference's that changed it, in ``trace``; ``size`` says how
+    many elements the values have that may be sketches here.
     """
-    size = size or reference.size
     momenta = {setting.value for call in calls if (setting := call.settings.get("momentum")) is not None}
     counts = {int(np.prod(call.inputs[0].shape)) // max(size, 1) if call.inputs else 0 for call in calls}
     if len(momenta) != 1 or None in momenta or min(counts) < 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import attrs
@@ -140,25 +140,14 @@ class Ruling:
     """The cause, where settling found one."""
 
 
-@attrs.frozen
-class Refusal:
-    """The reason why a call tells nothing in a wider type: a side cannot run there, or the value does not arise."""
-
-    refused_by: str | None = None
-    error: str = ""
-
-
-DOES_NOT_ARISE = Refusal()
+Refusal = Mapping[str, str | None]
+"""Why a call tells nothing in a wider type, as figures of a piece of evidence."""
+DOES_NOT_ARISE: Refusal = {"refused_by": None, "error": ""}
 
 
 def refusal(side: str, error: Exception) -> Refusal:
     """Return that a side cannot run there, with the first line of its error."""
     if isinstance(error, NotRepeated):
-        return Refusal(side, _RECORDED)
+        return {"refused_by": side, "error": _RECORDED}
     said = textwrap.shorten(next(iter(str(error).strip().splitlines()), ""), _LONGEST, placeholder=" ...")
-    return Refusal(side, f"{type(error).__name__}: {said}")
-
-
-def reason(refused: Refusal | None) -> dict[str, Any]:
-    """Return a refusal as figures of a piece of evidence."""
-    return attrs.asdict(refused or DOES_NOT_ARISE)
+    return {"refused_by": side, "error": f"{type(error).__name__}: {said}"}

@@ -54,7 +54,7 @@ class Trial:
         """
         bench = self.bench if alignment is None else attrs.evolve(self.bench, alignment=alignment)
         try:
-            alone = bench.run_candidate(self.pair, self.truth, self.dtype, backward=False)
+            alone = bench.run(self.pair, False, self.truth, dtype=self.dtype, backward=False)
         except Exception:  # what does not run so is not the way
             return {None: math.inf}
         if not self.needed <= alone.observed.values.keys():
@@ -75,7 +75,7 @@ def _error(apart: float, eps: float) -> float:
 def in_float64(trial: Trial) -> Trial | None:
     """Return how to try a call in float64, against what the reference gives there; None where it gives nothing."""
     try:
-        truth = trial.bench.run_reference(trial.pair, WIDE, backward=False).observed
+        truth = trial.bench.run(trial.pair, True, dtype=WIDE, backward=False).observed
     except Exception:  # a kernel without float64: what its own type shows is all there is
         return None
     return attrs.evolve(trial, truth=truth, dtype=WIDE)
@@ -88,7 +88,7 @@ def trial_without_randomness(bench: Bench, pair: Pair) -> Trial | None:
     the trial is large.
     """
     try:
-        first, second = (bench.run_reference(pair, seed=seed, backward=False).observed.values for seed in _SEEDS)
+        first, second = (bench.run(pair, True, seed=seed, backward=False).observed.values for seed in _SEEDS)
     except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
         return None
     both = _made(bench.alignment, pair) & first.keys() & second.keys()
@@ -99,7 +99,7 @@ def trial_without_randomness(bench: Bench, pair: Pair) -> Trial | None:
     drawn = drawn or frozenset(both)
     evaluating = attrs.evolve(bench, evaluating=True)
     try:
-        truth = evaluating.run_reference(pair, backward=False).observed
+        truth = evaluating.run(pair, True, backward=False).observed
     except Exception:  # as above: the trial's errors are large then
         return Trial(evaluating, pair, bench.trace, drawn)
     return Trial(evaluating, pair, truth, drawn)

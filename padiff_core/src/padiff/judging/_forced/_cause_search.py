@@ -62,7 +62,7 @@ def _agrees(settler: Settler, pair: Pair, wanted: Mapping[str, Mapping[str, Any]
     if alone is None:
         return False
     try:
-        other = settler.bench.run_candidate(pair, alone.observed, "float64", settings=wanted, backward=False)
+        other = settler.bench.run(pair, False, alone.observed, dtype="float64", settings=wanted, backward=False)
     except Exception:  # what cannot be set, or does not run so, verifies nothing
         return False
     ours, theirs = read(alone, True), read(other, False)

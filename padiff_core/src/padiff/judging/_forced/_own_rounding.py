@@ -64,20 +64,18 @@ class Narrow:
         seen = (leaf for call in pair.candidate.subtree() for leaf in (*call.inputs, *call.outputs))
         if any(is_coarse(epsilon_of(leaf.dtype)) for leaf in seen):
             return False
-        runs = (self._runs(pair, dtype).candidate for dtype in ("float64", None))
-        wide, own = (None if run is None else read(run, False) for run in runs)
+        wide, own = (self._runs(pair, dtype).values(read)[1] for dtype in ("float64", None))
         return wide is not None and own is not None and not difference(wide, own).rel_l2 <= LOST(eps)
 
     def _noise(self, wide: float, pair: Pair, read: Reader, eps: float, *, ours: bool, backward: bool) -> float | None:
         """Return what one side rounds that follows from no input, relative L2; None where it does."""
-        runs = self._runs(pair, "float64", backward=backward)
-        plain = runs.reference if ours else runs.candidate
-        still = None if plain is None else read(plain, ours)
+        still = self._runs(pair, "float64", backward=backward).values(read)[not ours]
         if still is None:
             return None
         for jitter in JITTERS:
-            moved = self._disturbed(pair, read, jitter, ours=ours, backward=backward)
-            if moved is None or moved.shape != still.shape or not difference(still, moved).equal:
+            condition = {"dtype": "float64", "jitter": jitter, "backward": backward}
+            moved = self._replays.value(pair, read, ours, condition)
+            if moved is None or moved.shape != still.shape or not difference(still, moved.astype(np.float64)).equal:
                 return None
         # Of no input: what the functions are off by tells how much is rounded.
         return max(CAST(eps) / FLOORS, self._rounded(wide, pair, read, still, ours=ours, backward=backward))
@@ -87,20 +85,13 @@ class Narrow:
         moved = []
         for epsilons in _EPSILONS:
             condition = {"dtype": "float64", "rounding": epsilons, "backward": backward}
-            alone = self._replays.of_side(pair, ours, condition)
-            found = None if alone is None else read(alone, ours)
+            found = self._replays.value(pair, read, ours, condition)
             if found is None or found.shape != still.shape:
                 return 0.0
             moved.append(difference(still, found).rel_l2 / epsilons)
             if wide > FLOORS * moved[0]:
                 break  # too little to explain the difference, whatever more of it does
         return moved[0] if max(moved) <= 2 * min(moved) else 0.0
-
-    def _disturbed(self, pair: Pair, read: Reader, jitter: float, *, ours: bool, backward: bool) -> Array | None:
-        condition = {"dtype": "float64", "jitter": jitter, "backward": backward}
-        alone = self._replays.of_side(pair, ours, condition)
-        found = None if alone is None else read(alone, ours)
-        return None if found is None else found.astype(np.float64)
 
 
 Apart = Callable[[Array, Array], float]
@@ -116,8 +107,7 @@ def rounding_nearby(
     errors = []
     for jitter in disturbances(eps):
         condition = {"jitter": jitter, "backward": backward}
-        runs = (replays.of_side(pair, ours, {"dtype": dtype, **condition}) for dtype in ("float64", None))
-        wide, own = (None if run is None else read(run, ours) for run in runs)
+        wide, own = (replays.value(pair, read, ours, {"dtype": one, **condition}) for one in ("float64", None))
         if wide is None or own is None:
             return 0.0
         errors.append(apart(wide, own))

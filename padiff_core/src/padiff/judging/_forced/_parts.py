@@ -51,13 +51,9 @@ def _changes(part: PartAlone, bench: Bench, pairs: list[Pair]) -> bool:
 
 def _made(part: PartAlone, bench: Bench, pair: Pair) -> dict[int, Array]:
     try:
-        if part.ours:
-            found = bench.run_reference(pair, backward=False)
-        else:
-            found = bench.run_candidate(pair, None, backward=False)
+        return bench.run(pair, part.ours, backward=False).observed.values
     except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
         return {}
-    return dict(found.observed.values)
 
 
 def _apart(one: dict[int, Array], other: dict[int, Array]) -> bool:

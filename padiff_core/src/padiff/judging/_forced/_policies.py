@@ -44,10 +44,7 @@ class Policies:
 
     def _policy(self, pair: Pair) -> Policy | None:
         try:
-            runs = (
-                self._bench.run_reference(pair, backward=False, watching=True),
-                self._bench.run_candidate(pair, None, backward=False, watching=True),
-            )
+            runs = [self._bench.run(pair, ours, backward=False, watching=True) for ours in (True, False)]
         except Exception:  # what does not run alone tells nothing
             return None
         finest = [min(run.types, key=epsilon_of, default=None) for run in runs]

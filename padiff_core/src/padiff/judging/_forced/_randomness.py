@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench, Reader, Replayed
+from padiff.forcing import Bench, Reader
 from padiff.judging._forced._distributions import SEEDS, differ, flat
 from padiff.judging._forced._quiet import Quiet
 from padiff.judging._forced._replays import PairReplays
@@ -142,11 +142,6 @@ class Randomness:
         a, b = (self._seen(pair, read, ours, backward, _SEEDS[0]) for ours in (True, False))
         return None if a is None or b is None else (a, b)
 
-    def _seen(self, pair: Pair, read: Reader, ours: bool, backward: bool, seed: int) -> Array | None:
-        run = self._run(pair, ours, backward, seed)
-        found = None if run is None else read(run, ours)
-        return None if found is None else flat(found)
-
     def on_one_side(self, pair: Pair) -> OneSided | None:
         """Return what draws in a pair's own code on one side, where nothing but functions can draw on the other."""
         if pair not in self._one_sided:
@@ -168,12 +163,13 @@ class Randomness:
             frozenset(call.key for call in ours or theirs),
         )
 
-    def _run(self, pair: Pair, ours: bool, backward: bool, seed: int) -> Replayed | None:
+    def _seen(self, pair: Pair, read: Reader, ours: bool, backward: bool, seed: int) -> Array | None:
         # Of what takes random numbers the values will be asked for, and the gradients.
         backward = backward or (self._bench.backward and self.takes_numbers(pair))
         if seed not in _SEEDS[:2] and self.takes_none(pair, ours=ours):
             seed = _SEEDS[0]  # what takes no numbers gives the same under every seed
-        return self._replays.of_side(pair, ours, {"seed": seed, "backward": backward}, thinned=True)
+        found = self._replays.value(pair, read, ours, {"seed": seed, "backward": backward}, thinned=True)
+        return None if found is None else flat(found)
 
 
 def sampling(call: Call, matched: Callable[[Call], Pair | None]) -> bool | None:

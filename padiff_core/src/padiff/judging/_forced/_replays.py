@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Observed, Replayed
+from padiff.forcing import Bench, Observed, Reader, Replayed
 from padiff.judging._forced._distributions import flat
 from padiff.numerics import Array
 from padiff.trace import ValueStore
@@ -86,10 +86,7 @@ class PairReplays:
 
         def replay() -> Replayed | None:
             try:
-                if ours:
-                    found = self._bench.run_reference(pair, **condition)
-                else:
-                    found = self._bench.run_candidate(pair, None, **condition)
+                found = self._bench.run(pair, ours, **condition)
             except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
                 return None
             return _thinned(found) if thinned else found
@@ -102,6 +99,13 @@ class PairReplays:
         key = (place, ours, thinned, *sorted(condition.items()))
         known: Replayed | None = replays.get(key, replay, lambda found: 0 if found is None else found.size)
         return known
+
+    def value(
+        self, pair: Pair, read: Reader, ours: bool, condition: Mapping[str, Any], *, thinned: bool = False
+    ) -> Array | None:
+        """Return one value of what one side's call does by itself under a condition; None where it is not known."""
+        run = self.of_side(pair, ours, condition, thinned=thinned)
+        return None if run is None else read(run, ours)
 
     def drop(self, pair: Pair, *what: Hashable) -> None:
         """Forget what is kept of a pair under the name of a replay."""

@@ -19,7 +19,7 @@ from padiff.judging._forced._distributions import SEEDS
 from padiff.judging._forced._own_rounding import Narrow, rounding_nearby
 from padiff.judging._forced._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, OneSided, Randomness, like_calls
 from padiff.judging._forced._replays import PairReplays, Replays
-from padiff.judging._suspicion import DOES_NOT_ARISE, Refusal, Ruling, reason, refusal
+from padiff.judging._suspicion import DOES_NOT_ARISE, Refusal, Ruling, refusal
 from padiff.numerics import (
     ACCUMULATED,
     CONSTANT,
@@ -92,7 +92,12 @@ class _Runs:
 
     reference: Replayed | None = None
     candidate: Replayed | None = None
-    refused: Refusal | None = None
+    refused: Refusal = DOES_NOT_ARISE
+
+    def values(self, read: Reader) -> tuple[Array | None, Array | None]:
+        """Return one value of both sides; None of one that did not run, or did not make it."""
+        ours = None if self.reference is None else read(self.reference, True)
+        return ours, None if self.candidate is None else read(self.candidate, False)
 
     @property
     def size(self) -> int:
@@ -158,7 +163,7 @@ class Settler:
             runs = self.runs(asked.pair, dtype, backward=asked.backward)
             if runs.reference is None or runs.candidate is None:
                 continue
-            ours, theirs = _zeros_for_missing(asked.read(runs.reference, True), asked.read(runs.candidate, False))
+            ours, theirs = _zeros_for_missing(*runs.values(asked.read))
             if ours is None or theirs is None:
                 return _by_floor(asked, DOES_NOT_ARISE)
             wide = asked.error_between(ours, theirs)
@@ -198,22 +203,22 @@ class Settler:
         if own.reference is None or own.candidate is None:
             return _by_floor(asked, lifted.refused)
         # Of a gradient that several calls send, what was recorded is the sum: alone a call gives its own part.
-        ours = read(own.reference, True) if asked.truth is None or backward else asked.truth
-        theirs = read(own.candidate, False)
+        ours, theirs = own.values(read)
+        ours = ours if asked.truth is None or backward else asked.truth
         if ours is None and own.reference.recorded:
             return _by_floor(asked, lifted.refused)
         ours, theirs = _zeros_for_missing(ours, theirs)
         if ours is None or theirs is None:
             return _by_floor(asked, DOES_NOT_ARISE)
         bound = (SAME if backward else ROUNDING if asked.alike else NEGLIGIBLE)(eps)
-        exact = None if lifted.reference is None else read(lifted.reference, True)
+        exact, other = lifted.values(read)
         if exact is not None:
             floor, error, side = asked.error_between(exact, ours), asked.error_between(exact, theirs), "reference"
-        elif lifted.candidate is not None and (exact := read(lifted.candidate, False)) is not None:
-            floor, error, side = asked.error_between(exact, theirs), asked.error_between(exact, ours), "candidate"
+        elif other is not None:
+            floor, error, side = asked.error_between(other, theirs), asked.error_between(other, ours), "candidate"
         else:
             error = asked.error_between(ours, theirs)
-            evidence = Evidence("native", {**reason(lifted.refused), "wide": error})
+            evidence = Evidence("native", {**lifted.refused, "wide": error})
             small = error <= (bound if backward else UNSETTLED(eps)) and not asked.native.nan_mismatch
             return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, asked.figures, (evidence,))
         measured = {"side": side, "floor": floor, "error_rel_l2": error}
@@ -223,7 +228,7 @@ class Settler:
                 self._replays, asked.pair, read, asked.error_between, eps, ours=by_reference, backward=backward
             )
             floor, measured["nearby"] = max(floor, near), near
-        evidence = Evidence("one_side_in_float64", {**reason(lifted.refused), **measured})
+        evidence = Evidence("one_side_in_float64", {**lifted.refused, **measured})
         small = error <= max(FLOORS * floor, bound) and not asked.native.nan_mismatch
         figures = attrs.evolve(asked.figures, floor=floor)
         narrow = None if small else self._narrow.explains(error, asked.pair, read, backward=backward, eps=eps)
@@ -244,14 +249,14 @@ class Settler:
     def _run_both(self, pair: Pair, dtype: str | None, backward: bool) -> _Runs:
         runs = _Runs()
         try:
-            runs.reference = self.bench.run_reference(pair, dtype, backward=backward)
+            runs.reference = self.bench.run(pair, True, dtype=dtype, backward=backward)
         except Exception as error:  # a kernel without float64, a hard-coded cast: the reason goes into the evidence
             runs.refused = refusal("reference", error)
         truth = None if runs.reference is None else runs.reference.observed
         try:
-            runs.candidate = self.bench.run_candidate(pair, truth, dtype, backward=backward)
+            runs.candidate = self.bench.run(pair, False, truth, dtype=dtype, backward=backward)
         except Exception as error:  # as above
-            runs.refused = runs.refused or refusal("candidate", error)
+            runs.refused = refusal("candidate", error) if runs.refused is DOES_NOT_ARISE else runs.refused
         return runs
 
     def made_alone(self, pair: Pair, spot: Spot) -> Array | None:
@@ -262,18 +267,15 @@ class Settler:
     def rounds(self, pair: Pair, read: Reader, native: Difference, scale: float, *, ours: bool = True) -> bool:
         """Return whether what one side's call alone rounds natively, against float64, explains a difference."""
         runs = (self.runs(pair, dtype, backward=True) for dtype in ("float64", None))
-        alone = (one.reference if ours else one.candidate for one in runs)
-        wide, own = (None if run is None else read(run, ours) for run in alone)
+        wide, own = (one.values(read)[not ours] for one in runs)
         if wide is None or own is None or native.nan_mismatch:
             return False
         return relative(native, scale) <= FLOORS * relative(difference(wide, own), scale)
 
-    def rounding(
-        self, pairs: Sequence[Pair], read: Reader, native: Difference, scale: float = 0.0
-    ) -> tuple[Pair, bool] | None:
+    def rounding(self, pairs: Sequence[Pair], read: Reader, native: Difference) -> tuple[Pair, bool] | None:
         """Return the first pair of which one side rounds so much by itself, and whether the reference does; or None."""
         sides = ((pair, ours) for ours in (True, False) for pair in pairs)
-        return next(((pair, ours) for pair, ours in sides if self.rounds(pair, read, native, scale, ours=ours)), None)
+        return next(((pair, ours) for pair, ours in sides if self.rounds(pair, read, native, 0.0, ours=ours)), None)
 
     def with_randomness(self, ruling: Ruling, asked: Question) -> Ruling:
         """Rule anew where random numbers are sampled: by both sides, which hides values, or by one alone, a fault."""
@@ -318,9 +320,7 @@ class Settler:
         if self._still is None:
             self._still = Settler(attrs.evolve(self.bench, evaluating=True), self._replays.shared)
         still, read, backward = self._still, asked.read, asked.backward
-        runs = still.runs(asked.pair, None, backward=backward)
-        both = ((runs.reference, True), (runs.candidate, False))
-        ours, theirs = (None if one is None else read(one, side) for one, side in both)
+        ours, theirs = still.runs(asked.pair, None, backward=backward).values(read)
         if ours is None or theirs is None or not is_suspect(apart := difference(ours, theirs), ours.dtype, asked.scale):
             return None
         if any(still.randomness.samples(asked.pair, read, ours=side, backward=backward) for side in (True, False)):
@@ -330,9 +330,9 @@ class Settler:
         return attrs.evolve(ruling, evidence=(Evidence("evaluation_mode"), *ruling.evidence)) if shown else None
 
 
-def _by_floor(asked: Question, refused: Refusal | None) -> Ruling:
+def _by_floor(asked: Question, refused: Refusal) -> Ruling:
     """Rule by what was seen in the whole model, where the call cannot run alone."""
-    native, evidence = asked.native, Evidence("machine_epsilon", reason(refused))
+    native, evidence = asked.native, Evidence("machine_epsilon", refused)
     small = asked.eps > 0 and native.rel_l2 <= UNSETTLED(asked.eps) and not native.nan_mismatch
     return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, Figures.of(native), (evidence,), settled=False)
 

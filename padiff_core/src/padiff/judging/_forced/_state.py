@@ -20,7 +20,6 @@ from padiff.judging._running_variance import by_convention
 from padiff.judging._suspicion import Ruling, Suspicion, negligible
 from padiff.numerics import (
     ACCUMULATED,
-    CONSTANT,
     NEGLIGIBLE_GRADIENT,
     NEGLIGIBLE_LIBRARY,
     SAME,
@@ -50,15 +49,15 @@ def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
 def of_gradients(judge: Judge, earlier: Sequence[Suspicion]) -> Iterator[Suspicion]:
     """Yield the gradients of parameters that no earlier source explains."""
     excused = judge.excused(earlier)
-    found = (_parameter(judge, check, excused) for check in judge.forced.gradients if _state_suspect(check))
-    return filter(None, found)
+    suspects = [check for check in judge.forced.gradients if check.is_suspect(NEGLIGIBLE_GRADIENT)]
+    return filter(None, (_parameter(judge, check, excused) for check in suspects))
 
 
 def of_rewritten(judge: Judge) -> Iterator[Suspicion]:
     """Yield the weights that a forward changes, and the other side's does not, or otherwise: no replay tells that."""
     for check in judge.forced.buffers:
         pairs = judge.alignment.using(check.match.candidate.module.path)
-        relevant = _suspect_after(check) if check.close is None else not check.close
+        relevant = not (check.accumulated if check.close is None else check.close)
         if relevant and pairs and not check.link.buffer:
             ruling = Ruling(Verdict.DIFFERS, Figures.of(check.difference), (Evidence("weight_rewritten"),))
             what = What("rewritten_weight", check.link.candidate.part.parameter)
@@ -112,13 +111,13 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
             return _suspicion(pair, Phase.BACKWARD, what, ruling, check)
     if (
         ruling is None
-        or relative(check.difference, check.scale) <= ACCUMULATED(epsilon(check.reference.dtype))
+        or check.accumulated
         or any(pair.key in excused for pair in around)
         or any(map(judge.settler.randomness.takes_numbers, pairs))
-        or any(judge.settler.rounds(pair, read, check.difference, check.scale) for pair in pairs)
+        or any(_rounds(judge, pair, read, check, ours=True) for pair in pairs)
     ):
         return None
-    if any(judge.settler.rounds(pair, read, check.difference, check.scale, ours=False) for pair in pairs):
+    if any(_rounds(judge, pair, read, check, ours=False) for pair in pairs):
         if recorded:
             return None  # whichever side rounds there: nothing tells
         evidence = (*ruling.evidence, Evidence("narrow_gradient"))
@@ -142,17 +141,18 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
     what = What("updated_buffer", check.link.candidate.part.parameter)
     if not pairs or any(pair.key in excused for pair in pairs):
         return None
-    if _bessel(judge, check):
+    if _is_by_convention(judge, check, _calls_of(judge, check), check.reference, check.candidate):
         judge.notes.append(Note("running_variance", dict(zip(SIDES, _frameworks(judge), strict=True))))
         return None
-    suspect = is_suspect(check.difference, check.reference.dtype, check.scale, negligible(pairs[0]))
-    if not (suspect if check.close is None else not check.close):
+    if not check.is_suspect(negligible(pairs[0])):
         return None
     read = of_parameter(judge, check, lambda alone: alone.buffers)
     truth = check.reference if len(pairs) == 1 else None
     ruling = judge.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale, backward=False)
-    if ruling.verdict is Verdict.DIFFERS and _bessel_alone(judge, pairs[0], read, check):
-        ruling = attrs.evolve(ruling, verdict=Verdict.ROUNDING)
+    if ruling.verdict is Verdict.DIFFERS:
+        ours, theirs = judge.settler.runs(pairs[0], "float64").values(read)
+        if _is_by_convention(judge, check, [pairs[0].reference], ours, theirs):
+            ruling = attrs.evolve(ruling, verdict=Verdict.ROUNDING)
     if ruling.verdict in (Verdict.ROUNDING, Verdict.PRECISION) and _in_model_only(judge, pairs[0], read, check):
         ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=(Evidence("buffer_in_model_only"),))
         caller = _calling_more(judge, pairs)
@@ -208,44 +208,26 @@ def _called_more(judge: Judge, caller: Pair, what: What, ruling: Ruling, check: 
     return Suspicion(caller, Phase.BUFFER, what, attrs.evolve(ruling, hint=cause), caller.candidate.index)
 
 
-def _suspect_after(check: StateCheck) -> bool:
-    return relative(check.difference, check.scale) > ACCUMULATED(epsilon(check.reference.dtype))
+def _rounds(judge: Judge, pair: Pair, read: Reader, check: StateCheck, *, ours: bool) -> bool:
+    """Return whether what one side's call alone rounds explains a difference."""
+    return judge.settler.rounds(pair, read, check.difference, check.scale, ours=ours)
 
 
 def _in_model_only(judge: Judge, pair: Pair, read: Reader, check: StateCheck) -> bool:
     """Return whether a buffer differs though its module alone leaves it alike: by other calls, or more."""
-    if relative(check.difference, check.scale) <= ACCUMULATED(epsilon(check.reference.dtype)):
-        return False
-    sides = (True, False)
-    return not any(judge.settler.rounds(pair, read, check.difference, check.scale, ours=ours) for ours in sides)
+    return not (check.accumulated or any(_rounds(judge, pair, read, check, ours=ours) for ours in (True, False)))
 
 
-def _bessel(judge: Judge, check: StateCheck) -> bool:
-    """Return whether two running variances differ by Bessel's correction n/(n-1) of the new batches alone."""
-    if check.link.role != "running_var" or len(set(_frameworks(judge))) == 1:
+def _is_by_convention(
+    judge: Judge, check: StateCheck, calls: Sequence[Call], ours: Array | None, theirs: Array | None
+) -> bool:
+    """Return whether two running variances differ by Bessel's correction n/(n-1) of the batches of some calls alone."""
+    if check.link.role != "running_var" or len(set(_frameworks(judge))) == 1 or ours is None or theirs is None:
         return False
-    calls = _calls_of(judge, check)
-    if not calls:
-        return False
-    assert check.candidate is not None
     before = _before(judge, check)
-    found = by_convention(calls, judge.trace, (before, before), check.reference, check.candidate, _size(check))
+    found = by_convention(calls, judge.trace, (before, before), ours, theirs, _size(check))
     eps = np.dtype(np.float32)
-    return any(not is_suspect(difference(check.reference, one), eps, negligible=NEGLIGIBLE_LIBRARY) for one in found)
-
-
-def _bessel_alone(judge: Judge, pair: Pair, read: Reader, check: StateCheck) -> bool:
-    """Return whether one call by itself leaves running variances that differ by Bessel's correction alone."""
-    if check.link.role != "running_var" or len(set(_frameworks(judge))) == 1:
-        return False
-    runs = judge.settler.runs(pair, "float64")
-    both = ((runs.reference, True), (runs.candidate, False))
-    ours, theirs = (None if run is None else read(run, side) for run, side in both)
-    if ours is None or theirs is None:
-        return False
-    before = _before(judge, check)
-    found = by_convention([pair.reference], judge.trace, (before, before), ours, theirs, _size(check))
-    return any(difference(ours, one).rel_l2 <= CONSTANT(epsilon(ours.dtype)) for one in found)
+    return any(not is_suspect(difference(ours, one), eps, negligible=NEGLIGIBLE_LIBRARY) for one in found)
 
 
 def _calls_of(judge: Judge, check: StateCheck) -> list[Call]:
@@ -268,12 +250,6 @@ def _size(check: StateCheck) -> int:
 def _frameworks(judge: Judge) -> tuple[str, str]:
     bench = judge.settler.bench
     return bench.reference.about.framework, bench.candidate.about.framework
-
-
-def _state_suspect(check: StateCheck) -> bool:
-    if check.close is not None:
-        return not check.close
-    return is_suspect(check.difference, check.reference.dtype, check.scale, NEGLIGIBLE_GRADIENT)
 
 
 def of_parameter(judge: Judge, check: StateCheck, table: Callable[[Replayed], dict[str, Array]]) -> Reader:
