@@ -102,9 +102,7 @@ def loss_finding(
     )
 
 
-def unmatched_outputs(
-    alignment: Alignment, step: int, judged: Callable[[int, Leaf], bool] = lambda *_: False
-) -> Iterator[Finding]:
+def unmatched_outputs(alignment: Alignment, step: int, judged: Callable[[int, Leaf], bool]) -> Iterator[Finding]:
     """Yield the tensors that one model returns and the other does not; those of one container are one finding.
 
     What is ``judged`` (side, tensor) by what the script makes of it is left out, where nothing stands at its place, and

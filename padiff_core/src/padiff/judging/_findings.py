@@ -97,7 +97,7 @@ def finding_at(
     return Finding(verdict, phase, ours, theirs, what, evidence=(evidence,), **rest)
 
 
-def finding_of(suspicion: Suspicion, *, source: bool, verdict: Verdict | None = None, step: int = 0) -> Finding:
+def finding_of(suspicion: Suspicion, *, source: bool, step: int, verdict: Verdict | None = None) -> Finding:
     """Return one settled suspect as a finding."""
     pair, spot, held = suspicion.pair, suspicion.spot, suspicion.held
     marks: tuple[Call | None, Call | None] = (None, None)

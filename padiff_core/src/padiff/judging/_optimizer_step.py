@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -14,15 +14,14 @@ from padiff.forcing import Given, Side
 from padiff.judging._causes import not_verified
 from padiff.judging._findings import place_around
 from padiff.judging._metrics import Measures
-from padiff.judging._parameters import NOTHING, finding_of_link, is_ignored, tied
+from padiff.judging._parameters import finding_of_link, is_ignored, tied
 from padiff.judging._parts import Ignored
+from padiff.judging._tolerance import Rule
 from padiff.kinds import EPS_PLACE, is_optimizer_family, is_optimizer_rule
 from padiff.numerics import ACCUMULATED, EXACT, FLOORS, SAME, Array, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, What
 from padiff.trace import Description, ParameterRecord, Trace
-
-Rule = Callable[[Array, Array], bool]
 
 
 def step_both(
@@ -31,9 +30,9 @@ def step_both(
     correspondence: Correspondence,
     trace: Trace,
     step: int,
-    ignored: Ignored = NOTHING,
-    rule: Rule | None = None,
-    measures: Measures | None = None,
+    ignored: Ignored,
+    rule: Rule | None,
+    measures: Measures,
 ) -> list[Finding]:
     """Give both sides the reference's gradients, let both optimizers step, and judge the weights after.
 
@@ -57,7 +56,7 @@ def step_both(
         judged_here = link.differentiated and link not in several and held not in seen
         if judged_here and not is_ignored(match, link, ignored):
             values = _ours(link, sides), canonical(link.candidate, candidate.value(link.candidate.parameter.path))
-            finding = _judge(match, link, values, before[link], step, rule, measures or Measures())
+            finding = _judge(match, link, values, before[link], step, rule, measures)
             if finding is not None:
                 cause = _cause(link, given, factor_between(values, before[link]))
                 evidence = finding.evidence

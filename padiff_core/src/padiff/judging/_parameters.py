@@ -11,14 +11,13 @@ from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
 from padiff.judging._parts import Ignored, holders_of, part_finding, parts_of, place_held
 from padiff.judging._sizes import size_of
+from padiff.judging._tolerance import Rule
 from padiff.kinds import Part
 from padiff.numerics import SAME, Array, difference, is_suspect
 from padiff.parameters import Correspondence, Held, HeldUnit, Link, PartAlone, UnitMatch, canonical
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import Summary, contrasts
 
-Rule = Callable[[Array, Array], bool]
-NOTHING: Ignored = (frozenset(), frozenset())
 Reading = Callable[[Link], tuple[Any, Any]]
 """Returns what both sides hold of a link in one layout: values, or summaries of them; None where that is not known."""
 

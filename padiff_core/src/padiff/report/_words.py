@@ -154,7 +154,7 @@ def copied(transfer: Transfer) -> list[str]:
     return [plural(count, noun) for count, noun in counts if count]
 
 
-def title(finding: Finding, steps: str = "") -> str:
+def title(finding: Finding, steps: str) -> str:
     """Return what was compared, and how that ended; ``steps`` says in which steps, where there are several."""
     verb = "has another shape" if is_of_other_shape(finding) else _VERBS[finding.verdict]
     if is_of_other_sort(finding):
