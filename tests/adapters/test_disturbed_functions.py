@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from padiff.adapter import Adapter, Listener
-from padiff.forcing._rounded import Disturbing
+from padiff.forcing._own_functions import Disturbing
 from padiff.plugins import adapter_for
 
 FED = np.random.default_rng(0).standard_normal((64, 8))
@@ -57,7 +57,7 @@ def test_what_a_call_is_fed_is_not_disturbed(made: Any) -> None:
     with model.attach(plain):
         model.run((given,), {}, None)
     listener = Disturbing(disturbed, adapter, 2.0**20)
-    with model.attach(listener), listener.disturbed(model):
+    with model.attach(listener), listener.within(model):
         output = model.run((given,), {}, None)
     np.testing.assert_array_equal(adapter.tensor(output).numpy(), FED)
     apart = np.linalg.norm(disturbed.given[0] - plain.given[0]) / np.linalg.norm(plain.given[0])

@@ -17,7 +17,7 @@ from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.forcing._replay import is_float
 from padiff.forcing._side import Side
 from padiff.numerics import Array
-from padiff.trace import Key, Leaf, Trace
+from padiff.trace import Call, Key, Leaf, Trace
 
 Reader = Callable[[Replayed, bool], Array | None]
 """Takes one value from what a call did by itself; the flag is true for the reference's side."""
@@ -56,7 +56,7 @@ class Bench:
 
     def of_reference(self, pair: Pair) -> Hashable:
         """Return all that replays of a pair's call in the reference rest on: its weights stay as they are."""
-        below = tuple((one.reference.key, one.inputs, one.outputs) for one in map(_alike, self._inside(pair)))
+        below = tuple((one.reference.key, one.inputs, one.outputs) for one in self._inside(pair, ours=True))
         returned = tuple(ours for ours, _ in pair.outputs)
         return self.reference, self.idle[0], self.evaluating, self.alignment.loose, pair.reference.key, returned, below
 
@@ -82,10 +82,10 @@ class Bench:
         hyper-parameters to set for the run, by the path of the module below the call's; raises `LookupError` where one
         cannot be set.
         """
-        below, tied = self._inside(pair), pair
+        below, tied = self._inside(pair, ours=ours), pair
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
         if ours:
-            below, tied = list(map(_alike, below)), _alike(pair)
+            tied = with_itself(pair.reference, pair)
             inputs = [fed.value(leaf) for leaf in pair.reference.inputs]
         else:
             inputs = [self.own.get((pair.key, index)) for index in range(len(pair.candidate.inputs))]
@@ -112,15 +112,17 @@ class Bench:
         )
         return (self.reference if ours else self.candidate).replay(request)
 
-    def _inside(self, pair: Pair) -> list[Pair]:
+    def _inside(self, pair: Pair, *, ours: bool) -> list[Pair]:
+        """Return the pairs of calls below a pair's, or of the reference's with themselves."""
         below = set(pair.reference.subtree())
-        found = [self.alignment.of_candidate(call) for call in pair.candidate.subtree()]
-        return [p for p in found if p is not None and p.reference in below]
+        known = (self.alignment.of_candidate(call) for call in pair.candidate.subtree())
+        found = [one for one in known if one is not None and one.reference in below]
+        return [with_itself(one.reference, one) for one in found] if ours else found
 
 
-def _alike(pair: Pair) -> Pair:
-    """Return the pair of the reference's call with itself, fed only what the candidate's can be fed, too."""
-    found = Pair(pair.reference, pair.reference, pair.why)
+def with_itself(call: Call, pair: Pair) -> Pair:
+    """Return the pair of a reference's call with itself, fed only what a pair's candidate can be fed, too."""
+    found = Pair(call, call, pair.why)
     found.inputs, found.outputs = (tuple((i, i) for i, _ in tied) for tied in (pair.inputs, pair.outputs))
     return found
 

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing._bench import Disturbed
+from padiff.forcing._bench import Disturbed, with_itself
 from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.forcing._side import Side
 from padiff.numerics import Array
@@ -195,13 +195,13 @@ class _DividedSide:
         origin = self._first.origins[request.call.key]
         if origin.key in self._division.calls:
             call = attrs.evolve(request.call, ordinal=origin.ordinal)
-            pairs = [_with_call(pair, call) if pair.candidate is request.call else pair for pair in request.pairs]
+            pairs = [with_itself(call, pair) if pair.candidate is request.call else pair for pair in request.pairs]
             return self._side.replay(attrs.evolve(request, call=call, pairs=pairs))
         made: dict[Call, Pair] = {}
         for pair in request.pairs:
             call = self._first.origins[pair.reference.key]
             made.setdefault(call, pair if call.key not in self._division.calls else Pair(call, call, pair.why))
-        pairs = [_with_call(pair, call) for call, pair in made.items()]
+        pairs = [with_itself(call, pair) for call, pair in made.items()]
         values = request.values
         whole = attrs.evolve(values, trace=self._first.whole) if isinstance(values, Disturbed) else self._first.whole
         found = self._side.replay(attrs.evolve(request, call=origin, pairs=pairs, values=whole))
@@ -213,13 +213,6 @@ class _DividedSide:
         for token, (whole, share) in self._first.parts.items():
             if whole in named:
                 named[token] = np.asarray(share.read(named[whole]))
-
-
-def _with_call(pair: Pair, call: Call) -> Pair:
-    """Return a pair of the reference's call with itself that speaks of another record of the call."""
-    found = Pair(call, call, pair.why)
-    found.inputs, found.outputs = pair.inputs, pair.outputs
-    return found
 
 
 def divided(side: Side, trace: Trace, division: Division) -> tuple[Side, Trace]:

@@ -48,27 +48,37 @@ class ForceRequest:
 
 
 @attrs.frozen(eq=False)
-class Fed:
+class Shown:
+    """What a run of the candidate showed that was fed, as data."""
+
+    checks: Sequence[Check]
+    consumers: Mapping[int, list[Pair]] = attrs.field(factory=dict)
+    """Token of the candidate -> the calls that took the tensor."""
+    own: Mapping[tuple[Key, int], Array] = attrs.field(factory=dict)
+    """The candidate's own values of inputs that have no counterpart, or were kept: by call, and index."""
+    unreached: frozenset[Key] = frozenset()
+    """Keys of the pairs whose outputs got no gradient, though the reference's did."""
+    starved: frozenset[Key] = frozenset()
+    """Keys of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
+    loss: float | None = None
+    numbers: Mapping[str, Array] = attrs.field(factory=dict)
+    """Path -> the number, or the array of numbers, that the model returned there and that is no tensor."""
+    reached: frozenset[str] = frozenset()
+    """Paths of the candidate's parameters that got a gradient."""
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Fed(Shown):
     """What a forced run showed; what it left at parameters and buffers is read while the run is open.
 
     Every field is data but for the last two, which ask the side: ``gradient(path)`` and ``buffer(path)`` return a
     parameter's gradient (None where it got none) and a buffer's value after the run, in native layout.
     """
 
-    checks: Sequence[Check]
-    consumers: Mapping[int, list[Pair]]
-    own: Mapping[tuple[Key, int], Array]
-    unreached: frozenset[Key]
-    starved: frozenset[Key]
-    loss: float | None
-    numbers: Mapping[str, Array]
-    """Path -> the number, or the array of numbers, that the model returned there and that is no tensor."""
     input_gradients: Mapping[int, Array]
     """Index of an input of the root -> the gradient that reached it, behind every hook of the model."""
     input_tokens: Sequence[int]
     """The tokens of the root's inputs in this run: keys of ``consumers``."""
-    reached: frozenset[str]
-    """Paths of the parameters that got a gradient."""
     rewritten: frozenset[str]
     """Paths of the weights that the model's own forward changed."""
     gradient: Callable[[str], Array | None]
@@ -127,8 +137,12 @@ class Replayed:
     """Whether this is what a run recorded: of gradients that several calls may have sent it knows nothing then."""
 
     @property
+    def tables(self) -> tuple[Mapping[Any, Array], ...]:
+        """Return all that holds arrays."""
+        seen = self.observed
+        return seen.values, seen.spots, seen.gradients, self.gradients, self.buffers
+
+    @property
     def size(self) -> int:
         """Return how many bytes its arrays take."""
-        seen = self.observed
-        tables = (seen.values, seen.spots, seen.gradients, self.gradients, self.buffers)
-        return sum(array.nbytes for table in tables for array in table.values())
+        return sum(array.nbytes for table in self.tables for array in table.values())

@@ -5,22 +5,20 @@ The calls below it are fed, so that what is left is the call's own code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import ml_dtypes  # registers bfloat16 and float8 with numpy
 import numpy as np
 
-from padiff.adapter import Adapter, Model, Module, Tensor, handed_on
+from padiff.adapter import Adapter, Model, Module, Tensor
 from padiff.alignment import Pair
 from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest
-from padiff.forcing._rounded import Disturbing
-from padiff.kinds import computes, short_name
+from padiff.forcing._own_functions import Disturbing, Typing
 from padiff.numerics import Array, epsilon_of, numpy_dtype
-from padiff.pytree import leaves
 from padiff.recording import Live, at_input, fill, natively, plain, wrapped
 from padiff.trace import Call, Key
 
@@ -75,17 +73,16 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
                 live=live,
                 top=call.module,
             )
-            types = _Types(adapter, forcer)
-            listener = Disturbing(forcer, adapter, request.rounding) if request.rounding else forcer
-            watched = types.watched(model) if request.watching else nullcontext()
-            disturbed = listener.disturbed(model) if isinstance(listener, Disturbing) else nullcontext()
-            with model.attach(listener), forcer.hooks, watched, disturbed:
+            types = Typing(forcer, adapter) if request.watching else None
+            functions = Disturbing(forcer, adapter, request.rounding) if request.rounding else types
+            intercepted = nullcontext() if functions is None else functions.within(model)
+            with model.attach(functions or forcer), forcer.hooks, intercepted:
                 args, kwargs = (fill(given, natives) for given in live.arguments(call))
                 model.run(args, kwargs, differentiate if backward else None)
                 if backward:
                     forcer.finish()
             gradients, buffers = _held_by(model, call)
-    return Replayed(observed, forcer.checks, gradients, buffers, types.found)
+    return Replayed(observed, forcer.checks, gradients, buffers, {} if types is None else types.found)
 
 
 def _held_by(model: Model, call: Call) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -98,46 +95,6 @@ def _held_by(model: Model, call: Call) -> tuple[dict[str, Array], dict[str, Arra
         elif (gradient := parameter.gradient()) is not None:
             gradients[full] = np.array(gradient)
     return gradients, buffers
-
-
-class _Types:
-    """The floating types in which the functions compute that a call's own code calls."""
-
-    def __init__(self, adapter: Adapter, forcer: Forcer) -> None:
-        self.found: dict[str, list[str]] = {}
-        self._adapter, self._forcer = adapter, forcer
-        self._inside = False
-
-    @contextmanager
-    def watched(self, model: Model) -> Iterator[None]:
-        """Intercept the functions within, where the framework's adapter can."""
-        if "operations" not in self._adapter.capabilities:
-            yield
-            return
-        with model.intercept_operations(self._note):
-            yield
-
-    def _note(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        call = self._forcer.open_call()
-        if self._inside or call is None or call.parent is not None or not computes(name):
-            return handed_on(function, args, kwargs)
-        self._inside = True
-        try:
-            given = self._floating((args, kwargs))
-            output = handed_on(function, args, kwargs)
-            made = self._floating(output)
-        finally:
-            self._inside = False
-        # A cast gives another type than it is given: it computes in neither.
-        if made and given == made:
-            names = self.found.setdefault(made.pop(), [])
-            if short_name(name) not in names:
-                names.append(short_name(name))
-        return output
-
-    def _floating(self, value: Any) -> set[str]:
-        types = (self._adapter.tensor(native).dtype for _, native in leaves(value, self._adapter.is_tensor))
-        return {dtype for dtype in types if epsilon_of(dtype)}
 
 
 @contextmanager

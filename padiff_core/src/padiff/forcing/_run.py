@@ -8,8 +8,8 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing._checks import Assess, Assessment, Check
-from padiff.forcing._messages import Fed, ForceRequest
+from padiff.forcing._checks import Assess, Assessment
+from padiff.forcing._messages import Fed, ForceRequest, Shown
 from padiff.forcing._side import Side
 from padiff.numerics import (
     ACCUMULATED,
@@ -25,7 +25,7 @@ from padiff.numerics import (
 from padiff.parameters import Link, PartAlone, UnitMatch, parts_alone, read_of
 from padiff.recording import Task
 from padiff.report import Measurement
-from padiff.trace import Key, ParameterRecord, Trace
+from padiff.trace import ParameterRecord, Trace
 
 
 @attrs.frozen
@@ -70,25 +70,13 @@ class InputCheck:
     """The only side on which a gradient reaches the input, where it is one; the other's is zero."""
 
 
-@attrs.define(eq=False)
-class Forced:
+@attrs.frozen(eq=False)
+class Forced(Shown):
     """Hold what a forced run showed; two free runs show no more than the checks of their values."""
 
-    checks: list[Check]
-    consumers: Mapping[int, list[Pair]] = attrs.field(factory=dict)
-    own: Mapping[tuple[Key, int], Array] = attrs.field(factory=dict)
-    gradients: list[StateCheck] = attrs.field(factory=list)
-    buffers: list[StateCheck] = attrs.field(factory=list)
-    unreached: frozenset[Key] = frozenset()
-    """Keys of the pairs whose outputs got no gradient, though the reference's did."""
-    starved: frozenset[Key] = frozenset()
-    """Keys of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
-    loss: float | None = None
-    numbers: Mapping[str, Array] = attrs.field(factory=dict)
-    """Path -> what the candidate returned there that is no tensor, and numbers."""
-    inputs: list[InputCheck] = attrs.field(factory=list)
-    reached: frozenset[str] = frozenset()
-    """Paths of the candidate's parameters that got a gradient."""
+    gradients: Sequence[StateCheck] = ()
+    buffers: Sequence[StateCheck] = ()
+    inputs: Sequence[InputCheck] = ()
     frozen: Sequence[tuple[UnitMatch, Link, str]] = ()
     """The parameters that are frozen on one side alone, and on which."""
     alone: Sequence[PartAlone] = ()
@@ -117,24 +105,14 @@ def force(
         def buffer(parameter: ParameterRecord) -> Array | None:
             return fed.buffer(parameter.path) if parameter.buffer or parameter.path in rewritten else None
 
-        gradients: list[StateCheck] = []
-        if task.backward:
-            gradients += _compare(matches, trace.parameter_gradients, trace, reference, gradient, assess)
-        buffers = _compare(matches, trace.buffers, trace, reference, buffer, assess, rewritten)
+        sent = trace.parameter_gradients
         return Forced(
-            list(fed.checks),
-            fed.consumers,
-            fed.own,
-            gradients,
-            list(buffers),
-            fed.unreached,
-            fed.starved,
-            fed.loss,
-            fed.numbers,
-            list(_inputs(alignment.pairs[0], trace, fed)),
-            fed.reached,
-            list(_frozen(matches)),
-            list(_alone(matches, trace, gradient)) if task.backward else (),
+            **{one.name: getattr(fed, one.name) for one in attrs.fields(Shown)},
+            gradients=list(_compare(matches, sent, trace, reference, gradient, assess)) if task.backward else (),
+            buffers=list(_compare(matches, trace.buffers, trace, reference, buffer, assess, rewritten)),
+            inputs=list(_inputs(alignment.pairs[0], trace, fed)),
+            frozen=list(_frozen(matches)),
+            alone=list(_alone(matches, trace, gradient)) if task.backward else (),
         )
 
 

@@ -7,8 +7,7 @@ belongs to what. A side in which anything differs tells nothing here: then each 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Replayed
@@ -51,14 +50,9 @@ class Quiet:
 def _agree(a: Replayed, b: Replayed) -> bool:
     return all(
         ours.keys() == theirs.keys() and not any(_apart(array, theirs[key]) for key, array in ours.items())
-        for ours, theirs in zip(_tables(a), _tables(b), strict=True)
+        for ours, theirs in zip(a.tables, b.tables, strict=True)
     )
 
 
 def _apart(a: Array, b: Array) -> bool:
     return difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype))
-
-
-def _tables(run: Replayed) -> tuple[Mapping[Any, Array], ...]:
-    seen = run.observed
-    return seen.values, seen.spots, seen.gradients, run.gradients, run.buffers
