@@ -74,7 +74,7 @@ class Gathered:
                 if one.phase is Phase.FORWARD:  # what comes behind was fed, and is its own
                     lacking[one.pair.key] = [path for path in lacking[one.pair.key] if path not in taken]
             finding = finding_of(one, source=source, verdict=Verdict.IGNORED if ignored else None, step=step)
-            if one in instead and all(said.kind != "uncalled" for said in finding.evidence):
+            if one in instead and not finding.rests_on("uncalled"):
                 evidence = Evidence.of("another_layer", called=one.pair.candidate.path, due=sorted(instead[one]))
                 finding = attrs.evolve(finding, evidence=(*finding.evidence, evidence))
             found.append(finding)

@@ -139,6 +139,14 @@ class Ruling:
     hint: Cause | None = None
     """The cause, where settling found one."""
 
+    def rests_on(self, *kinds: str) -> bool:
+        """Return whether it rests on evidence of one of some kinds."""
+        return any(one.kind in kinds for one in self.evidence)
+
+    def resting_on(self, *evidence: Evidence) -> Ruling:
+        """Return it with more evidence."""
+        return attrs.evolve(self, evidence=(*self.evidence, *evidence))
+
 
 Refusal = Mapping[str, str | None]
 """Why a call tells nothing in a wider type, as figures of a piece of evidence."""

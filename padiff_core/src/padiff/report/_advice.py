@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from padiff.report import _words as words
 from padiff.report._finding import Finding, Phase, Verdict
@@ -25,12 +25,17 @@ def advice(report: Report) -> Iterator[Line]:
     yield from several("next", said)
 
 
-def _is_given(source: Finding) -> bool:
-    return source.cause is not None and source.cause.name == "inputs"
-
-
 def _is_region(source: Finding) -> bool:
     return source.between is not None and source.phase is Phase.FORWARD
+
+
+def _caused_by(name: str) -> Callable[[Finding], bool]:
+    return lambda source: source.is_caused_by(name)
+
+
+_is_given, _is_constant, _is_tied = map(_caused_by, ("inputs", "constant", "tied"))
+_is_lacking = _caused_by("missing_parameter")
+"""Whether a layer lacks a parameter that its counterpart has."""
 
 
 def _is_of_weights(source: Finding) -> bool:
@@ -39,24 +44,16 @@ def _is_of_weights(source: Finding) -> bool:
     return held and not (_is_constant(source) or _is_tied(source))
 
 
-def _is_constant(source: Finding) -> bool:
-    return source.cause is not None and source.cause.name == "constant"
-
-
-def _is_tied(source: Finding) -> bool:
-    return source.cause is not None and source.cause.name == "tied"
+def _is_extra_call(finding: Finding) -> bool:
+    """Return whether it is on a call that one side's script alone makes."""
+    return finding.rests_on("extra_call")
 
 
 def _is_mute(source: Finding) -> bool:
-    """Return whether something has no counterpart, and not for its shape."""
+    """Return whether something has no counterpart, and not for its shape, or since a layer lacks a parameter."""
+    lacking = _is_lacking(source) or _is_extra_call(source)
     other = words.is_of_other_shape(source) or words.is_of_other_sort(source)
-    other = other or words.is_extra_call(source)
-    return source.verdict is Verdict.UNMATCHED and not (other or _is_lacking(source))
-
-
-def _is_lacking(source: Finding) -> bool:
-    """Return whether a layer lacks a parameter that its counterpart has."""
-    return source.cause is not None and source.cause.name == "missing_parameter"
+    return source.verdict is Verdict.UNMATCHED and not (lacking or other)
 
 
 _FIRST = (
@@ -68,8 +65,8 @@ _CLOSER = "operations=True compares the functions and operators of a module's ow
 _CALLS = "make the same calls in both scripts, and record them again"
 _LOOK = "look at the first value that differs, and at the parameters that are not verified"
 _UNMATCHED = (
-    (words.is_extra_call, _CALLS),
-    (lambda f: not (words.is_extra_call(f) or words.is_uncompared(f)), _MATCH),
+    (_is_extra_call, _CALLS),
+    (lambda f: not (_is_extra_call(f) or words.is_uncompared(f)), _MATCH),
 )
 _RECORDED = (
     (_is_given, "give both scripts the same batches, in one order, and record them again; nothing else is said yet"),
@@ -78,7 +75,7 @@ _RECORDED = (
         "start both runs from the same weights: padiff.transfer(reference_run, port) before the port's loop; record it "
         "again, and compare again",
     ),
-    (words.is_extra_call, _CALLS),
+    (_is_extra_call, _CALLS),
     (_is_mute, _MATCH),
 )
 """What comes before the sources in the code can be told."""
@@ -89,11 +86,20 @@ _NEXT = (
         "load the reference's values into the candidate, or let padiff copy them: leave out transfer=False; "
         "weights that were never loaded say nothing about a port",
     ),
-    (_is_constant, "put right what the candidate makes the constant of: it is computed, so padiff does not copy it"),
-    (_is_tied, "share in the candidate what the reference shares, and nothing else, and compare again"),
+    (
+        lambda f: f.is_caused_by("constant"),
+        "put right what the candidate makes the constant of: it is computed, so padiff does not copy it",
+    ),
+    (
+        lambda f: f.is_caused_by("tied"),
+        "share in the candidate what the reference shares, and nothing else, and compare again",
+    ),
     (words.is_of_other_shape, "build both models in the same sizes, and compare again"),
     (_is_mute, _MATCH),
-    (_is_lacking, "build the candidate's layer with the parameters that the reference's has, and compare again"),
+    (
+        lambda f: f.is_caused_by("missing_parameter"),
+        "build the candidate's layer with the parameters that the reference's has, and compare again",
+    ),
     (
         lambda f: (
             words.is_of_other_sort(f)

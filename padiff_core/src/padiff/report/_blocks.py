@@ -218,7 +218,7 @@ def _set_apart(report: Report) -> Iterator[Line]:
     for verdict, label, reason in _SET_APART:
         found = [finding for finding in report.findings if finding.verdict is verdict]
         if found:
-            why = dict.fromkeys(str(f.cause) for f in found if f.cause is not None and f.cause.name == "dtypes")
+            why = dict.fromkeys(str(f.cause) for f in found if f.is_caused_by("dtypes"))
             at = words.folded(map(words.where, found) if len(found) <= MOST_ITEMS else _calls(found))
             said = f"{words.plural(len(found), 'value')}, {reason}{''.join(f'; {one}' for one in why)}"
             yield line(label, f"{said}: {words.few(at, MOST_ITEMS)}")

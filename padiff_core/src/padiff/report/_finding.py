@@ -1,6 +1,6 @@
 """Hold findings as data: which value, where, how far apart, why, on what evidence.
 
-`What`, `Cause` and `Evidence` are strings too: they read as the words that `_phrases` makes of them, so that scripts
+`What`, `Cause` and `Evidence` are strings too: they read as the words that `_phrases` has for them, so that scripts
 search, compare and join them; what they are made of stays at hand in their fields.
 """
 
@@ -13,7 +13,9 @@ from typing import Any, Self
 import attrs
 
 from padiff.numerics import Difference
-from padiff.report import _phrases
+from padiff.report._phrases import CAUSES, EVIDENCE, VALUES
+from padiff.report._phrases_of_notes import NOTES
+from padiff.report._templates import said
 
 SIDES = ("reference", "candidate")
 """Both sides, in the order in which they stand everywhere."""
@@ -133,7 +135,8 @@ class What(Worded):
 
     def __new__(cls, kind: str, name: str = "", index: int | None = None, taker: str = "") -> Self:
         """Make the words."""
-        return super().__new__(cls, _phrases.value(kind, name, taker))
+        of = f" of {taker}" if taker else ""
+        return super().__new__(cls, VALUES[kind].format(name=name, of=of).rstrip())
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
@@ -147,7 +150,7 @@ class Cause(Worded):
 
     def __new__(cls, name: str, parameters: Mapping[str, Any] | None = None, verified: bool = False) -> Self:
         """Make the words."""
-        return super().__new__(cls, _phrases.cause(name, parameters or {}))
+        return super().__new__(cls, said(CAUSES[name], parameters or {}))
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)
@@ -159,7 +162,7 @@ class Evidence(Worded):
 
     def __new__(cls, kind: str, figures: Mapping[str, Any] | None = None) -> Self:
         """Make the words."""
-        return super().__new__(cls, _phrases.evidence(kind, figures or {}))
+        return super().__new__(cls, said(EVIDENCE[kind], figures or {}))
 
     @classmethod
     def of(cls, kind: str, **figures: Any) -> Self:
@@ -196,6 +199,14 @@ class Finding:
         """Return whether it alone keeps the models from being aligned."""
         return self.source or self.verdict in (Verdict.DIFFERS, Verdict.UNMATCHED)
 
+    def is_caused_by(self, *names: str) -> bool:
+        """Return whether its cause has one of some names."""
+        return self.cause is not None and self.cause.name in names
+
+    def rests_on(self, *kinds: str) -> bool:
+        """Return whether it rests on evidence of one of some kinds."""
+        return any(one.kind in kinds for one in self.evidence)
+
 
 @attrs.frozen
 class Note:
@@ -208,11 +219,11 @@ class Note:
 
     @kind.validator
     def _has_words(self, _: Any, kind: str) -> None:
-        if not _phrases.is_note(kind):
-            msg = f"no words for notes of kind {kind!r}.\nHint: add them to the notes of padiff/report/_phrases.py."
+        if kind not in NOTES:
+            msg = f"no words for notes of kind {kind!r}.\nHint: add them to padiff/report/_phrases_of_notes.py."
             raise ValueError(msg)
 
     @property
     def text(self) -> str:
         """Return the note in words."""
-        return _phrases.note(self.kind, self.data)
+        return said(NOTES[self.kind], self.data)

@@ -29,12 +29,9 @@ def fold_block(block: Block, total: int) -> Iterator[Line]:
     if sizes:
         low, high = words.figure(min(sizes)), words.figure(max(sizes))
         yield line("difference", f"{low if low == high else f'{low} to {high}'} relative L2")
-    causes = list(dict.fromkeys(str(finding.cause) for finding in group if _is_telling(finding)))
+    telling = (one.cause for one in group if one.cause and not one.is_caused_by("missing_module", "missing_parameter"))
+    causes = list(dict.fromkeys(map(str, telling)))
     yield from several("cause", causes, "cause", most=MOST_ITEMS)
-
-
-def _is_telling(finding: Finding) -> bool:
-    return finding.cause is not None and finding.cause.name not in ("missing_module", "missing_parameter")
 
 
 def _row(finding: Finding) -> str:

@@ -59,7 +59,7 @@ def count_of(blocks: Sequence[Block]) -> int:
 
 
 def _is_set(source: Finding) -> bool:
-    return source.cause is not None and source.cause.name in _SETTINGS and not trouble(source)
+    return source.is_caused_by(*_SETTINGS) and not trouble(source)
 
 
 def _wherever_it_runs(group: Sequence[Sequence[Finding]], calls: Sequence[ComparedCall]) -> bool:
@@ -108,8 +108,7 @@ def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
     for source in sources:
         own = source.cause is None and (source.between is not None or source.what.kind in _GRADIENTS)
         sides = [(number, side.path, side.call) for number, side in enumerate((source.reference, source.candidate))]
-        lacking = source.cause is not None and source.cause.name == "missing_module"
-        lacking |= trouble(source) in _OF_SIZE
+        lacking = source.is_caused_by("missing_module") or trouble(source) in _OF_SIZE
         keys = [(source.phase, source.step, place) for place in (sides if own else [tuple(sides)] if lacking else [])]
         joins = [] if trouble(source) == _OF_SIZE[0] else keys
         piece: list[Finding] = next((known[key] for key in joins if key in known), [])

@@ -11,38 +11,11 @@ from padiff.report._phrases_of_notes import NOTES
 from padiff.report._phrases_of_ranks import OF_RANKS
 from padiff.report._phrases_of_steps import CAUSES_OF_STEPS, EVIDENCE_OF_STEPS, settings
 from padiff.report._phrases_of_values import EVIDENCE_OF_VALUES
-from padiff.report._templates import OTHER, Data, Phrase, few, ranks, said
-
-
-def value(kind: str, name: str, taker: str) -> str:
-    """Return which value a finding is about; ``taker`` is the child that takes an input."""
-    of = f" of {taker}" if taker else ""
-    return _VALUES[kind].format(name=name, of=of).rstrip()
-
-
-def cause(name: str, parameters: Data) -> str:
-    """Return a cause as one sentence."""
-    return said(_CAUSES[name], parameters)
-
-
-def evidence(kind: str, figures: Data) -> str:
-    """Return a piece of evidence as one sentence."""
-    return said(_EVIDENCE[kind], figures)
-
-
-def note(kind: str, data: Data) -> str:
-    """Return a note as one sentence."""
-    return said(NOTES[kind], data)
-
-
-def is_note(kind: str) -> bool:
-    """Return whether there are words for notes of a kind."""
-    return kind in NOTES
-
+from padiff.report._templates import OTHER, Data, Phrase, few, ranks
 
 # -- values
 
-_VALUES = {
+VALUES = {
     "output": "output {name}",
     "output_gradient": "gradient of output {name}",
     "free_output": "output in the free run",
@@ -69,7 +42,7 @@ def _dropout(data: Data) -> str:
     return f"dropout: {named} in the {data['side']}, nothing like it in the {OTHER[data['side']]}"
 
 
-_CAUSES: Mapping[str, Phrase] = {
+CAUSES: Mapping[str, Phrase] = {
     **OF_RANKS,
     **CAUSES_OF_STEPS,
     "micro_batches": lambda data: (
@@ -169,7 +142,7 @@ EXPLAINED = {
 }
 """What the free runs rest on, by `FreeRuns.by`."""
 
-_EVIDENCE: Mapping[str, Phrase] = {
+EVIDENCE: Mapping[str, Phrase] = {
     "unexplained": _unexplained,
     "taken_unsummed": "{call!r} takes each rank's part for the whole, and gives another value than the other side",
     "inputs_of_ranks": "{cause}",

@@ -164,22 +164,17 @@ def title(finding: Finding, steps: str) -> str:
 
 def is_uncompared(finding: Finding) -> bool:
     """Return whether both sides have a value, and nothing by which it could be compared."""
-    return any(one.kind in ("not_compared", "recorded_draws") for one in finding.evidence)
-
-
-def is_extra_call(finding: Finding) -> bool:
-    """Return whether it is on a call that one side's script alone makes."""
-    return any(one.kind == "extra_call" for one in finding.evidence)
+    return finding.rests_on("not_compared", "recorded_draws")
 
 
 def is_of_other_shape(finding: Finding) -> bool:
     """Return whether a parameter has a counterpart, whose shape is another."""
-    return any(one.kind == "other_shape" for one in finding.evidence)
+    return finding.rests_on("other_shape")
 
 
 def is_of_other_sort(finding: Finding) -> bool:
     """Return whether a value has a counterpart, whose shape, or sort of numbers, is another."""
-    return any(one.kind in ("other_output", "other_input") for one in finding.evidence)
+    return finding.rests_on("other_output", "other_input")
 
 
 def difference(finding: Finding, *, of: int = 1) -> list[str]:

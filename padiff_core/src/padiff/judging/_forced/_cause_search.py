@@ -112,7 +112,7 @@ def with_uncalled_named(
         paths = None if spot is None or one.phase is not Phase.FORWARD else made.get(spot.reference.token)
         if paths is not None and one.verdict is Verdict.DIFFERS:
             said = Evidence("uncalled", {"reference": paths[0], "candidate": paths[1]})
-            one = attrs.evolve(one, ruling=attrs.evolve(one.ruling, evidence=(*one.ruling.evidence, said)))
+            one = attrs.evolve(one, ruling=one.ruling.resting_on(said))
         yield one
 
 

@@ -18,16 +18,14 @@ def with_cut(suspicion: Suspicion) -> Suspicion:
     """Return a suspicion that says so where its call gives what cannot get a gradient on one side."""
     pair, ruling = suspicion.pair, suspicion.ruling
     side = next((side for leaves in pair.made if (side := cut_side(*leaves)) is not None), None)
-    if side is None or any(one.kind == "gradient_cut" for one in ruling.evidence):
+    if side is None or ruling.rests_on("gradient_cut"):
         return suspicion
-    evidence = (*ruling.evidence, Evidence("gradient_cut", {"side": side}))
-    return attrs.evolve(suspicion, ruling=attrs.evolve(ruling, evidence=evidence))
+    return attrs.evolve(suspicion, ruling=ruling.resting_on(Evidence("gradient_cut", {"side": side})))
 
 
 def without_starved(found: Sequence[Suspicion], forced: Forced) -> list[Suspicion]:
     """Return suspicions without those of code that lacks what a call inside of it does not send: that one is told."""
-    kinds = ("gradient_cut", "no_gradient_comes")
-    cut = [one.pair.candidate for one in found if any(said.kind in kinds for said in one.ruling.evidence)]
+    cut = [one.pair.candidate for one in found if one.ruling.rests_on("gradient_cut", "no_gradient_comes")]
     around = {above.key for call in cut for above in call.ancestors()}
     return [one for one in found if one.pair.key not in around & forced.starved]
 

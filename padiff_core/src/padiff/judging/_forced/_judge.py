@@ -142,7 +142,7 @@ class Judge:
                 )
             else:
                 continue
-            self.masks |= any(one.kind == "drowned" for one in ruling.evidence)
+            self.masks |= ruling.rests_on("drowned")
             if ruling.verdict not in AGREEING:
                 if not rough:
                     ruling = self._explained(ruling, owner, spot)
@@ -175,12 +175,11 @@ class Judge:
             return ruling
         settler, read = self.settler, self._read(spot, owner)
         if owner.unfed and not owner.misfed:
-            told = Evidence.of("not_given", names=list(owner.unfed))
-            ruling = attrs.evolve(ruling, evidence=(*ruling.evidence, told))
+            ruling = ruling.resting_on(Evidence.of("not_given", names=list(owner.unfed)))
         found = found_by_setting(settler, owner, self.matches, read)
         if found is None or found.verified:
             return ruling if found is None else attrs.evolve(ruling, hint=found)
-        return attrs.evolve(ruling, evidence=(*ruling.evidence, not_verified(found)))
+        return ruling.resting_on(not_verified(found))
 
     def _read(self, spot: Spot, owner: Pair) -> Reader:
         """Return what takes a value of a call's own code from what the call did alone.
@@ -218,7 +217,7 @@ class Judge:
         found = [*of_inputs(self, excused | narrow | set(cuts.told)), *found]
         found = [with_cut(one) for one in found if cuts.told.get(one.pair.key, one) is one]
         # What no call does by itself is what the whole model does: where some code differs, that is why.
-        whole = [one for one in found if any(said.kind == "whole_model_only" for said in one.ruling.evidence)]
+        whole = [one for one in found if one.ruling.rests_on("whole_model_only")]
         settled = [one for one in (*forward, *found) if one.verdict is Verdict.DIFFERS and one not in whole]
         return without_starved([one for one in found if one not in whole] if settled else found, self.forced)
 
@@ -240,7 +239,7 @@ class Judge:
         known = {pair.key for pair in (*parting, *written)}
         root = self.alignment.pairs[0]
         # The code around a call that gives another shape by its own fault works on wrong shapes, too.
-        reshaped = [s.pair for s in earlier if any(one.kind == "other_output" for one in s.ruling.evidence)]
+        reshaped = [s.pair for s in earlier if s.ruling.rests_on("other_output")]
         faulty = [*reshaped, *(pair for pair in self.unfit if not pair.misfed or contrasted(pair))]
         around = [pair for pair in map(self.alignment.around, faulty) if pair is not None]
         # A loss may be made of an output that only one side has; else backward starts at what both have, if any.

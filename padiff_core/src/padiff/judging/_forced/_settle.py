@@ -149,7 +149,7 @@ class Settler:
         if ruling.verdict is not Verdict.ROUNDING or self.randomness.takes_numbers(pair):
             ruling = self.with_randomness(ruling, asked)
             # What evaluation mode tells it tells by values.
-            chance = ruling.verdict is Verdict.STOCHASTIC or any(one.kind == "distribution" for one in ruling.evidence)
+            chance = ruling.verdict is Verdict.STOCHASTIC or ruling.rests_on("distribution")
             return (chance and self._evaluated(asked)) or ruling
         floor_here = ruling.figures.floor
         if like is not None and floor_here is not None and floor_here < ACCUMULATED(eps):

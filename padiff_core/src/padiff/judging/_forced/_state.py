@@ -120,8 +120,7 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     if any(_rounds(judge, pair, read, check, ours=False) for pair in pairs):
         if recorded:
             return None  # whichever side rounds there: nothing tells
-        evidence = (*ruling.evidence, Evidence("narrow_gradient"))
-        ruling = attrs.evolve(ruling, verdict=Verdict.PRECISION, evidence=evidence)
+        ruling = attrs.evolve(ruling.resting_on(Evidence("narrow_gradient")), verdict=Verdict.PRECISION)
         return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
     if _calling_more(judge, pairs) is not None:
         judge.unproven = True

@@ -96,40 +96,34 @@ def _side(side: GraphSide, first_step: int) -> dict[str, Any]:
 
 
 def _node(node: GraphNode, classes: dict[str, int], frames: dict[str, int], first_step: int) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    known = {
         "path": node.path,
         "class": classes.setdefault(node.class_name, len(classes)),
         "call": node.call,
         "step": node.step,
     }
-    if node.path is None:
-        found["label"] = f"step {node.step + first_step}"
-    if node.parent is not None:
-        found["parent"] = node.parent
-    if node.location:
-        found["location"] = node.location
-    if node.stack:
-        found["stack"] = [frames.setdefault(frame, len(frames)) for frame in node.stack]
-    if node.wrong:
-        found["wrong"] = node.wrong
-    if node.settings:
-        found["settings"] = dict(node.settings)
-    for name in _VALUES:
-        values = getattr(node, name)
-        if values:
-            found[name] = [_value(value) for value in values]
-    return found
+    more = {
+        "label": f"step {node.step + first_step}" if node.path is None else None,
+        "parent": node.parent,
+        "location": node.location,
+        "stack": [frames.setdefault(frame, len(frames)) for frame in node.stack],
+        "wrong": node.wrong,
+        "settings": dict(node.settings),
+        **{name: [_value(value) for value in getattr(node, name)] for name in _VALUES},
+    }
+    return known | _said(more)
 
 
 def _value(value: GraphValue) -> dict[str, Any]:
     found: dict[str, Any] = {"name": value.name}
-    if value.shape is not None:
-        found |= {"dtype": value.dtype, "shape": value.shape}
-    if value.about:
-        found["about"] = value.about
-    if value.statistics:
-        found["statistics"] = {name: _number(number) for name, number in value.statistics.items()}
-    return found
+    found |= {} if value.shape is None else {"dtype": value.dtype, "shape": value.shape}
+    statistics = {name: _number(number) for name, number in value.statistics.items()}
+    return found | _said({"about": value.about, "statistics": statistics})
+
+
+def _said(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what says something: the page is told nothing of what is empty."""
+    return {name: value for name, value in found.items() if value not in (None, "", [], {})}
 
 
 def _number(number: float) -> float | str:
