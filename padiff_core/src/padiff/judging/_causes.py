@@ -23,10 +23,9 @@ _OF_SHAPES = OF_PARAMETERS | {"kind", "groups", "normalized_shape", "track"}
 
 
 def cause_of(found: Sequence[Contrast]) -> Cause | None:
-    """Return hyper-parameters that differ as the cause of another shape of parameters, or None where none does."""
-    if not found:
-        return None
-    return Cause("settings", as_parameters(found), verified=any(one.setting in _OF_SHAPES for one in found))
+    """Return hyper-parameters that differ as the cause of another shape of parameters; None where none says one."""
+    says_one = any(one.setting in _OF_SHAPES for one in found)
+    return Cause("settings", as_parameters(found), verified=True) if says_one else None
 
 
 def as_parameters(found: Sequence[Contrast]) -> dict[str, dict[str, str]]:

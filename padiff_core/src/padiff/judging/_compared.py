@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-import attrs
-
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced
 from padiff.judging._findings import place_of
@@ -66,7 +64,10 @@ def compared_calls(
     def around(call: Call, positions: dict[int, int]) -> int | None:
         return next((positions[above.index] for above in call.ancestors() if above.index in positions), None)
 
-    found = {call.index: ComparedCall(Verdict.UNMATCHED, None, _brief(call), step=step) for call in left}
+    found = {
+        call.index: ComparedCall(Verdict.UNMATCHED, None, _brief(call), parent=around(call, position), step=step)
+        for call in left
+    }
     for index, pair in matched.items():
         found[index] = ComparedCall(
             Verdict.IGNORED if ignored(pair) else verdicts.get(index) or unjudged[unseen(pair)],
@@ -78,8 +79,6 @@ def compared_calls(
             around(pair.candidate, position),
             step,
         )
-    for call in left:
-        found[call.index] = attrs.evolve(found[call.index], parent=around(call, position))
     return [found[index] for index in order] + [
         ComparedCall(Verdict.UNMATCHED, _brief(call), None, parent=around(call, by_reference), step=step)
         for call in alignment.left_reference

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,8 @@ def unmatched_outputs(alignment: Alignment, step: int, judged: Callable[[int, Le
     assert root is not None
     caches = _lone_caches(root)
     left = [[leaf for leaf in _left(root, side) if leaf not in caches[side]] for side in (0, 1)]
-    together = _other_shapes(left[0], left[1])
+    at = {leaf.path: leaf for leaf in left[1]}  # what stands there may differ in shape, or in the sort of dtype
+    together = [(leaf, at[leaf.path]) for leaf in left[0] if leaf.path in at]
     for ours, theirs in together:
         left[0].remove(ours)
         left[1].remove(theirs)
@@ -211,9 +212,3 @@ def _left(root: Pair, side: int) -> list[Leaf]:
 def _known(root: Pair) -> tuple[set[int], set[int]]:
     """Return the tokens of the outputs that have a counterpart, of both sides."""
     return {ours.token for ours, _ in root.made}, {theirs.token for _, theirs in root.made}
-
-
-def _other_shapes(ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> list[tuple[Leaf, Leaf]]:
-    """Return the outputs that stand at one place on both sides, and differ in shape or in the sort of dtype."""
-    at = {leaf.path: leaf for leaf in theirs}
-    return [(leaf, at[leaf.path]) for leaf in ours if leaf.path in at]

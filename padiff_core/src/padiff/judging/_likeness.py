@@ -50,8 +50,10 @@ def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient
             side = "candidate" if ours.any() else "reference"
             return Evidence.of("no_gradient_comes" if gradient else "all_zeros", side=side)
         known = [one for one in named if _tells(one[1], ours, bound)] if ours.size >= _FEW else []
-        lacks = [_with(partial(_lacking, name=name, gradient=gradient), value) for name, value in known]
-        whole = [_with(partial(_lacking, name=name, gradient=gradient, whole=True), value) for name, value in known]
+        whole, lacks = (
+            [_with(partial(_lacking, name=name, gradient=gradient, whole=once), value) for name, value in known]
+            for once in (True, False)
+        )
         tells: list[Callable[..., Evidence | None]] = [
             *whole,
             *(partial(_function, value=value, name=name) for name, value in known),
@@ -153,7 +155,7 @@ def _offset(ours: Array, theirs: Array, bound: float) -> Evidence | None:
 
 
 def _lacking(
-    ours: Array, theirs: Array, bound: float, *, value: Array, name: str, gradient: bool, whole: bool = False
+    ours: Array, theirs: Array, bound: float, *, value: Array, name: str, gradient: bool, whole: bool
 ) -> Evidence | None:
     """Return that a value is missing, or was added: as it is, or unless that is asked for, a multiple of it."""
     rest = ours - theirs

@@ -9,7 +9,7 @@ import numpy as np
 
 from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
-from padiff.judging._parts import Ignored, holders_of, part_finding, parts_of, place_held
+from padiff.judging._parts import Ignored, holders_of, part_finding, parts_of, place_held, unmatched
 from padiff.judging._sizes import size_of
 from padiff.judging._tolerance import Rule
 from padiff.kinds import Part
@@ -142,17 +142,8 @@ def _unmatched(
     if namesake is not None:
         roles = {role: tuple(there.shape) for role, there in namesake.roles.items()}
         evidence.append(Evidence.of("namesake", path=namesake.path, roles=roles, shape=tuple(held.shape)))
-    return Finding(
-        verdict=Verdict.UNMATCHED,
-        phase=Phase.PARAMETER,
-        reference=here if ours else there,
-        candidate=there if ours else here,
-        what=What("parameter", held.part.parameter),
-        evidence=tuple(evidence),
-        cause=_only(unit, held, partner, side),
-        source=True,
-        side=side,
-    )
+    places = (here, there) if ours else (there, here)
+    return unmatched(held, places, _only(unit, held, partner, side), side, *evidence)
 
 
 def _of_other_shape(here: tuple[HeldUnit, Held], there: tuple[HeldUnit, Held], *, ours: bool) -> Finding:
@@ -165,18 +156,9 @@ def _of_other_shape(here: tuple[HeldUnit, Held], there: tuple[HeldUnit, Held], *
         "shapes": {side: tuple(one.parameter.shape) for side, one in both.items()},
         "laid_out": {side: tuple(one.shape) for side, one in both.items()},
     }
-    cause = cause_of(contrasts(unit, other))
     kind = "other_shape" if tuple(held.shape) != tuple(theirs.shape) else "beside_other_shape"
-    return Finding(
-        verdict=Verdict.UNMATCHED,
-        phase=Phase.PARAMETER,
-        reference=place_held(unit, held),
-        candidate=place_held(other, theirs),
-        what=What("parameter", held.part.parameter),
-        evidence=(Evidence(kind, figures),),
-        cause=cause if cause is not None and cause.verified else None,
-        source=True,
-    )
+    places = place_held(unit, held), place_held(other, theirs)
+    return unmatched(held, places, cause_of(contrasts(unit, other)), None, Evidence(kind, figures))
 
 
 def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str) -> Cause:
@@ -189,9 +171,7 @@ def _only(unit: HeldUnit, held: Held, partner: HeldUnit | None, side: str) -> Ca
     # A part of a module (a packed projection, a cell's map) is matched with modules of other kinds.
     part = held.part.partial or (unit.kind == partner.kind and unit.module.kind != partner.module.kind)
     differing = None if part else cause_of(contrasts(ours, theirs))
-    if differing is not None and differing.verified:
-        return differing
-    return Cause("missing_parameter", {"name": name, "side": side}, verified=True)
+    return differing or Cause("missing_parameter", {"name": name, "side": side}, verified=True)
 
 
 def _with_other_values(
@@ -272,7 +252,7 @@ def tied_on_one_side(correspondence: Correspondence, ignored: Ignored) -> tuple[
 
 def is_equal_tie(finding: Finding) -> bool:
     """Return whether a finding tells of what is tied on one side alone, and equal: only gradients show it."""
-    return finding.cause is not None and finding.cause.name == "tied" and finding.figures is None
+    return finding.is_caused_by("tied") and finding.figures is None
 
 
 def tied(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> Iterator[list[tuple[UnitMatch, Link]]]:

@@ -30,19 +30,17 @@ def part_notes(correspondence: Correspondence, ignored: Ignored, counts: Callabl
 def part_finding(part: PartAlone) -> Finding:
     """Return that a part has no counterpart."""
     side = SIDES[not part.ours]
-    evidence = Evidence("part_alone", _told(part))
     cause = Cause("missing_parameter", {"name": part.role, "side": side}, verified=True)
-    what = What("parameter", part.held.part.parameter)
-    return Finding(
-        Verdict.UNMATCHED,
-        Phase.PARAMETER,
-        *_places(part),
-        what,
-        evidence=(evidence,),
-        cause=cause,
-        source=True,
-        side=side,
-    )
+    return unmatched(part.held, _places(part), cause, side, Evidence("part_alone", _told(part)))
+
+
+def unmatched(
+    held: Held, places: tuple[Place, Place], cause: Cause | None, side: str | None, *evidence: Evidence
+) -> Finding:
+    """Return that a parameter has no counterpart: that is a source."""
+    what = What("parameter", held.part.parameter)
+    rest: dict[str, Any] = {"evidence": evidence, "cause": cause, "source": True, "side": side}
+    return Finding(Verdict.UNMATCHED, Phase.PARAMETER, *places, what, **rest)
 
 
 def _told(part: PartAlone) -> dict[str, Any]:

@@ -65,7 +65,8 @@ class Outcome(Gathered):
         excuses = [*rewritten, *(chance if self.options.phase == "backward" else forward)]
         backward = judge.backward(excuses) if self.options.backward else []
         state = of_state(judge, [*excuses, *backward])
-        asked_for = self._of_phase([*forward, *rewritten, *backward, *state])
+        phases = (Phase.BACKWARD, Phase.LOSS) if self.options.phase == "backward" else Phase
+        asked_for = [one for one in (*forward, *rewritten, *backward, *state) if one.phase in phases]
         suspicions = sorted(asked_for, key=lambda s: (s.phase is not Phase.FORWARD, s.order))
         forced = judge.forced
         if not (self.findings or self.options.tolerance or self.mapped):
@@ -130,7 +131,10 @@ class Outcome(Gathered):
         if first:
             self.coverage = judge.coverage
         if self.options.phase != "backward" and not self.differs:
-            self._tell_numbers(step, sides[0], tasks[0], traces[0], judge)
+            rule = rule_of(self.options.tolerance)
+            root = judge.alignment.pairs[0]
+            numbers = differing_numbers(sides[0], tasks[0], traces[0], judge.forced, root, rule, step)
+            self._tell(numbers, judge.alignment)
         left_to_user = self.options.phase == "backward" or self.options.tolerance is not None
         verdicts = {call.verdict for call in self.calls}
         if left_to_user or self.differs or Verdict.IGNORED in verdicts:
@@ -140,9 +144,9 @@ class Outcome(Gathered):
             for pair in judge.alignment.pairs
             if judge.settler.randomness.takes_numbers(pair) and not _by_kind(pair)
         ]
-        chance = Verdict.STOCHASTIC in verdicts or bool(by_code)
-        ends = Ends(judge.alignment)
         known_random = Verdict.STOCHASTIC in verdicts
+        chance = known_random or bool(by_code)
+        ends = Ends(judge.alignment)
         proof = prove(sides, tasks, Runs(*traces), ends, random=chance, judge=None if known_random else judge)
         if proof.by is Whole.RANDOM and is_recorded(sides[0]):
             self.findings.append(unrepeatable_finding(ends.root, step))
@@ -153,7 +157,9 @@ class Outcome(Gathered):
             proof = of_one_distribution(sides, tasks, proof, ends)
         if first or proof.gap is not None:
             self.free_runs = FreeRuns(proof.gap is None, proof.by.value, proof.native, proof.bound, proof.figure)
-        if proof.gap is None and self.options.backward and self._is_unproven(judge):
+        # Gradients were left out of the comparison, or there was nothing to compare them with.
+        unproven = judge.unproven or judge.alignment.loose or (self.coverage and self.coverage.missing)
+        if proof.gap is None and self.options.backward and unproven:
             # The free run was forward only: nearly always the forced one proves the backward pass.
             with temporary_store() as store:
                 free = sides[1].record(tasks[1], store, values=True)
@@ -162,20 +168,17 @@ class Outcome(Gathered):
         if proof.gap is not None:
             self.findings.append(unexplained_finding(proof, step))
         elif self.options.backward and (again := recomputed_otherwise(sides, tasks, traces, judge.alignment, step)):
-            if isinstance(again, Note):
-                self.notes += [] if again in self.notes else [again]
-            else:
-                self.add([again], judge.alignment)
+            self._tell([again], judge.alignment)
         elif first:
             self._tell_unread(list(unread_inputs(sides, tasks, Runs(*traces), ends.root)), judge)
 
-    def _tell_numbers(self, step: int, reference: Side, task: Task, trace: Trace, judge: Judge) -> None:
-        rule = rule_of(self.options.tolerance)
-        for one in differing_numbers(reference, task, trace, judge.forced, judge.alignment.pairs[0], rule, step):
+    def _tell(self, found: Iterable[Finding | Note], alignment: Alignment) -> None:
+        """Add findings, and the notes that are not known yet."""
+        for one in found:
             if isinstance(one, Note):
                 self.notes += [] if one in self.notes else [one]
             else:
-                self.add([one], judge.alignment)
+                self.add([one], alignment)
 
     def _tell_unread(self, found: Sequence[Unread], judge: Judge) -> None:
         """Tell of inputs that hide something; where one side alone gives it a gradient, the two differ here, too."""
@@ -196,10 +199,6 @@ class Outcome(Gathered):
         }
         known = {pair.candidate.key for pair in judge.alignment.pairs if _by_kind(pair)}
         return not drawn <= known
-
-    def _is_unproven(self, judge: Judge) -> bool:
-        """Return whether gradients were left out of the comparison, or there was nothing to compare them with."""
-        return bool(judge.unproven or judge.alignment.loose or (self.coverage and self.coverage.missing))
 
     def add(self, findings: Sequence[Finding], alignment: Alignment) -> None:
         """Add findings, each with a place on both sides and the lines of its modules."""
@@ -253,11 +252,6 @@ class Outcome(Gathered):
         excused = [one for one in self.findings if one not in kept]
         self.findings = kept
         return excused
-
-    def _of_phase(self, suspicions: Sequence[Suspicion]) -> Iterator[Suspicion]:
-        for suspicion in suspicions:
-            if self.options.phase != "backward" or suspicion.phase in (Phase.BACKWARD, Phase.LOSS):
-                yield suspicion
 
     def _by_setting(self, suspicions: Sequence[Suspicion], step: int) -> list[Finding]:
         """Return stochastic calls whose hyper-parameters differ: chance hides their values, not their settings."""

@@ -44,19 +44,19 @@ class Policies:
 
     def _policy(self, pair: Pair) -> Policy | None:
         try:
-            runs = [self._bench.run(pair, ours, backward=False, watching=True) for ours in (True, False)]
+            types = [self._bench.run(pair, ours, backward=False, watching=True).types for ours in (True, False)]
         except Exception:  # what does not run alone tells nothing
             return None
-        finest = [min(run.types, key=epsilon_of, default=None) for run in runs]
-        ours, theirs = finest
-        if ours is None or theirs is None or epsilon_of(ours) == epsilon_of(theirs):
+        if not all(types):
             return None
-        narrow = 0 if epsilon_of(ours) > epsilon_of(theirs) else 1
-        wider = finest[1 - narrow]
-        assert wider is not None
+        finest = [min(one, key=epsilon_of) for one in types]
+        if epsilon_of(finest[0]) == epsilon_of(finest[1]):
+            return None
+        wide = epsilon_of(finest[0]) > epsilon_of(finest[1])
+        wider = finest[wide]
         return {
-            "side": SIDES[narrow],
-            "dtype": finest[narrow],
+            "side": SIDES[not wide],
+            "dtype": finest[not wide],
             "wider": wider,
-            "operations": runs[1 - narrow].types[wider],
+            "operations": types[wide][wider],
         }
