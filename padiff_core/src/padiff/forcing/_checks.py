@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import attrs
+import numpy as np
 
 from padiff.alignment import Pair
 from padiff.numerics import Array, Difference
@@ -93,3 +94,10 @@ class Assessment:
 
 Assess = Callable[[Pair | None, Difference, Array, Array], Assessment]
 """Takes the owner of a value, its difference, and the reference's and the candidate's arrays."""
+
+
+def with_zeros(ours: Array | None, theirs: Array | None) -> tuple[Array, Array] | None:
+    """Return two values, with zeros for one that is missing, as a gradient that does not come; None where both are."""
+    if ours is None:
+        return None if theirs is None else (np.zeros_like(theirs), theirs)
+    return ours, np.zeros_like(ours) if theirs is None else theirs

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing._checks import Assess, Assessment
+from padiff.forcing._checks import Assess, Assessment, with_zeros
 from padiff.forcing._messages import Fed, ForceRequest, Shown
 from padiff.forcing._side import Side
 from padiff.numerics import (
@@ -26,6 +26,9 @@ from padiff.parameters import Link, PartAlone, UnitMatch, parts_alone, read_of
 from padiff.recording import Task
 from padiff.report import Measurement
 from padiff.trace import ParameterRecord, Trace
+
+Reading = Callable[[ParameterRecord], Array | None]
+"""Returns what is known of a parameter on one side, in native layout."""
 
 
 @attrs.frozen
@@ -97,35 +100,20 @@ def force(
     ``assess`` tells what the user's own rule, and the metrics of plugins, say of two arrays.
     """
     with candidate.force(ForceRequest(task, alignment.pairs, trace, alignment.loose), assess) as fed:
-        rewritten = _rewritten(matches, trace, fed)
 
-        def gradient(parameter: ParameterRecord) -> Array | None:
+        def theirs(parameter: ParameterRecord) -> Array | None:
             return fed.gradient(parameter.path)
 
-        def buffer(parameter: ParameterRecord) -> Array | None:
-            return fed.buffer(parameter.path) if parameter.buffer or parameter.path in rewritten else None
-
-        sent = trace.parameter_gradients
+        ours = gradients_of(trace)
+        parts = parts_alone(matches) if task.backward else ()
         return Forced(
             **{one.name: getattr(fed, one.name) for one in attrs.fields(Shown)},
-            gradients=list(_compare(matches, sent, trace, reference, gradient, assess)) if task.backward else (),
-            buffers=list(_compare(matches, trace.buffers, trace, reference, buffer, assess, rewritten)),
+            gradients=list(compared_gradients(matches, ours, theirs, assess)) if task.backward else (),
+            buffers=list(_buffers(matches, trace, reference, fed, assess)),
             inputs=list(_inputs(alignment.pairs[0], trace, fed)),
             frozen=list(_frozen(matches)),
-            alone=list(_alone(matches, trace, gradient)) if task.backward else (),
+            alone=[part for part in parts if not part.is_idle(ours if part.ours else theirs)],
         )
-
-
-def _rewritten(matches: Sequence[UnitMatch], trace: Trace, fed: Fed) -> Collection[str]:
-    """Return the paths of the candidate's weights that a forward of either side changed, or that stand for buffers."""
-    return {
-        link.candidate.parameter.path
-        for match in matches
-        for link in match.links
-        if link.buffer
-        or link.candidate.parameter.path in fed.rewritten
-        or any(held.parameter.path in trace.rewritten for held in link.references)
-    }
 
 
 def _frozen(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, Link, str]]:
@@ -136,86 +124,85 @@ def _frozen(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, Link, str
                 yield match, link, "candidate" if ours else "reference"
 
 
-def _alone(
-    matches: Sequence[UnitMatch], trace: Trace, theirs: Callable[[ParameterRecord], Array | None]
-) -> Iterator[PartAlone]:
-    def ours(parameter: ParameterRecord) -> Array | None:
+def gradients_of(trace: Trace) -> Reading:
+    """Return what reads the gradients that a run recorded of parameters."""
+
+    def read(parameter: ParameterRecord) -> Array | None:
         key = trace.parameter_gradients.get(parameter.path)
         return None if key is None else trace.array(key)
 
-    return (part for part in parts_alone(matches) if not part.is_idle(ours if part.ours else theirs))
+    return read
 
 
 def compared_gradients(
-    reference: Side, matches: Sequence[UnitMatch], ours: Trace, theirs: Trace
+    matches: Sequence[UnitMatch], ours: Reading, theirs: Reading, assess: Assess | None = None
 ) -> Iterator[StateCheck]:
-    """Yield the gradients of parameters that differ between two free runs, the reference's and the candidate's."""
+    """Yield the gradients of parameters that differ; one that does not come on one side is zeros."""
 
-    def read(parameter: ParameterRecord) -> Array | None:
-        key = theirs.parameter_gradients.get(parameter.path)
-        return None if key is None else theirs.array(key)
+    def both(link: Link) -> tuple[Array, Array] | None:
+        found = None if link.buffer else read_of(link, ours, theirs, gradient=True, zeros=True)
+        # Known only now: a special transfer's own function of gradients may have failed.
+        return found if link.differentiated else None
 
-    return _compare(matches, ours.parameter_gradients, ours, reference, read, None)
+    return _compare(matches, both, assess)
+
+
+def _buffers(
+    matches: Sequence[UnitMatch], trace: Trace, reference: Side, fed: Fed, assess: Assess | None
+) -> Iterator[StateCheck]:
+    """Yield the buffers that differ behind the run, and the weights that a forward of either side changed."""
+
+    def is_changed(link: Link) -> bool:
+        path = link.candidate.parameter.path
+        changed = path in fed.rewritten or any(held.parameter.path in trace.rewritten for held in link.references)
+        return link.buffer or changed
+
+    links = [link for match in matches for link in match.links if is_changed(link)]
+    changed = {link.candidate.parameter.path for link in links}
+
+    def ours(parameter: ParameterRecord) -> Array | None:
+        key = trace.buffers.get(parameter.path)
+        if key is not None:
+            return trace.array(key)
+        # A buffer may be made of parameters too, which a run does not change.
+        return None if parameter.buffer else reference.value(parameter.path)
+
+    def theirs(parameter: ParameterRecord) -> Array | None:
+        return fed.buffer(parameter.path) if parameter.buffer or parameter.path in changed else None
+
+    def both(link: Link) -> tuple[Array, Array] | None:
+        return read_of(link, ours, theirs) if link.candidate.parameter.path in changed else None
+
+    return _compare(matches, both, assess, keeping=True)
 
 
 def _compare(
     matches: Sequence[UnitMatch],
-    recorded: Mapping[str, int],
-    trace: Trace,
-    reference: Side,
-    read: Callable[[ParameterRecord], Array | None],
+    both_of: Callable[[Link], tuple[Array, Array] | None],
     assess: Assess | None,
-    rewritten: Collection[str] = (),
+    *,
+    keeping: bool = False,
 ) -> Iterator[StateCheck]:
+    """Yield what differs of the canonical values of both sides; ``keeping`` the candidate's."""
     for match in matches:
-        pairs = [(link, _both(link, recorded, trace, reference, read, rewritten)) for link in match.links]
-        known = [(link, *both) for link, both in pairs if both is not None]
+        known = [(link, *both) for link in match.links if (both := both_of(link)) is not None]
         checks = [(link, ours, theirs, difference(ours, theirs)) for link, ours, theirs in known]
         apart = [check for check in checks if not check[3].equal]
         scale = max((_scale(ours, found) for _, ours, _, found in checks), default=0.0) if apart else 0.0
         for link, ours, theirs, found in apart:
             said = Assessment() if assess is None else assess(None, found, ours, theirs)
-            kept = np.array(theirs) if recorded is trace.buffers else None
+            kept = np.array(theirs) if keeping else None
             yield StateCheck(match, link, found, ours, kept, scale, said.close, said.measured)
 
 
 def _inputs(root: Pair, trace: Trace, fed: Fed) -> Iterator[InputCheck]:
     for ours, theirs in root.inputs:
         expected, got = trace.input_gradients.get(ours), fed.input_gradients.get(theirs)
-        if expected is None and got is None:
-            continue
-        alone = "candidate" if expected is None else "reference" if got is None else None
-        expected = np.zeros_like(got) if expected is None else expected
-        got = np.zeros_like(expected) if got is None else got
-        apart = difference(expected, got)
-        if not apart.equal:
-            token = fed.input_tokens[theirs]
-            yield InputCheck(ours, apart, fed.consumers.get(token, []), expected, got, alone)
-
-
-def _both(
-    link: Link,
-    recorded: Mapping[str, int],
-    trace: Trace,
-    reference: Side,
-    read: Callable[[ParameterRecord], Array | None],
-    rewritten: Collection[str],
-) -> tuple[Array, Array] | None:
-    """Return the canonical values of both sides, zeros for a gradient that only one side has."""
-    after = recorded is trace.buffers
-    if after is not link.buffer and not (after and link.candidate.parameter.path in rewritten):
-        return None
-
-    def native(parameter: ParameterRecord) -> Array | None:
-        key = recorded.get(parameter.path)
-        if key is None:
-            # A buffer may be made of parameters too, which a run does not change.
-            return reference.value(parameter.path) if after and not parameter.buffer else None
-        return trace.array(key)
-
-    found = read_of(link, native, read, gradient=not after, zeros=not after)
-    # Known only now: a special transfer's own function of gradients may have failed.
-    return found if after or link.differentiated else None
+        both = with_zeros(expected, got)
+        if both is not None and not (apart := difference(*both)).equal:
+            alone = "candidate" if expected is None else "reference" if got is None else None
+            users = fed.consumers.get(fed.input_tokens[theirs], [])
+            yield InputCheck(ours, apart, users, *both, alone)
 
 
 def _scale(array: Array, apart: Difference) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from padiff.forcing import Given, Side
+from padiff.forcing import Given, Side, gradients_of
 from padiff.judging._causes import not_verified
 from padiff.judging._findings import place_around
 from padiff.judging._metrics import Measures
@@ -21,7 +21,7 @@ from padiff.kinds import EPS_PLACE, is_optimizer_family, is_optimizer_rule
 from padiff.numerics import ACCUMULATED, EXACT, FLOORS, SAME, Array, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, What
-from padiff.trace import Description, ParameterRecord, Trace
+from padiff.trace import Description, Trace
 
 
 def step_both(
@@ -144,11 +144,7 @@ def _ours(link: Link, sides: tuple[Side, Side]) -> Array:
 
 def _gradients(links: Sequence[tuple[UnitMatch, Link]], trace: Trace) -> dict[str, Array | None]:
     """Return the gradients of the candidate's parameters, as the reference's tell them."""
-
-    def recorded(parameter: ParameterRecord) -> Array | None:
-        key = trace.parameter_gradients.get(parameter.path)
-        return None if key is None else trace.array(key)
-
+    recorded = gradients_of(trace)
     found: dict[str, Array | None] = {}
     for _, link in links:
         values = link.gradient(recorded) if link.differentiated else None

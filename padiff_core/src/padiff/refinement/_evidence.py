@@ -113,7 +113,7 @@ class Evidence:
         """Return whether the candidate, run freely, gives the reference's gradients, but for rounding."""
         side, calls = self.side(correspondence.axes), correspondence.alignment
         tasks = self.ours, exact(self.ours, self.task, calls.pairs[0].inputs)
-        wholes = Gradients(self.reference, calls, correspondence.matches)
+        wholes = Gradients(calls, correspondence.matches)
         with temporary_store() as store:
             free = side.record(tasks[1], store, values=True)
             return prove((self.reference, side), tasks, Runs(self.trace, free), wholes).gap is None

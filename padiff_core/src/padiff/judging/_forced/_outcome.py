@@ -25,7 +25,7 @@ from padiff.judging._forced._soundness import (
     unrepeatable_finding,
 )
 from padiff.judging._forced._state import of_rewritten, of_state
-from padiff.judging._forced._unread import Unread, unread_finding, unread_inputs
+from padiff.judging._forced._unread import unread_inputs
 from padiff.judging._forced._wholes import Ends, Gradients, Runs
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
@@ -139,21 +139,16 @@ class Outcome(Gathered):
         verdicts = {call.verdict for call in self.calls}
         if left_to_user or self.differs or Verdict.IGNORED in verdicts:
             return
-        by_code = [
-            pair
-            for pair in judge.alignment.pairs
-            if judge.settler.randomness.takes_numbers(pair) and not _by_kind(pair)
-        ]
         known_random = Verdict.STOCHASTIC in verdicts
-        chance = known_random or bool(by_code)
+        by_code = self._is_drawn_by_code(judge)
+        chance = known_random or by_code
         ends = Ends(judge.alignment)
         proof = prove(sides, tasks, Runs(*traces), ends, random=chance, judge=None if known_random else judge)
         if proof.by is Whole.RANDOM and is_recorded(sides[0]):
             self.findings.append(unrepeatable_finding(ends.root, step))
             return
-        drawn = proof.by is Whole.RANDOM or bool(by_code) or (chance and self._is_drawn_by_code(judge))
         # With weights in each other's place the distributions would tell those, and no fault.
-        if proof.gap is None and drawn and not known.undecided:
+        if proof.gap is None and (proof.by is Whole.RANDOM or by_code) and not known.undecided:
             proof = of_one_distribution(sides, tasks, proof, ends)
         if first or proof.gap is not None:
             self.free_runs = FreeRuns(proof.gap is None, proof.by.value, proof.native, proof.bound, proof.figure)
@@ -163,14 +158,14 @@ class Outcome(Gathered):
             # The free run was forward only: nearly always the forced one proves the backward pass.
             with temporary_store() as store:
                 free = sides[1].record(tasks[1], store, values=True)
-                wholes = Gradients(sides[0], judge.alignment, known.matches)
+                wholes = Gradients(judge.alignment, known.matches)
                 proof = prove(sides, tasks, Runs(traces[0], free), wholes, random=chance)
         if proof.gap is not None:
             self.findings.append(unexplained_finding(proof, step))
         elif self.options.backward and (again := recomputed_otherwise(sides, tasks, traces, judge.alignment, step)):
             self._tell([again], judge.alignment)
         elif first:
-            self._tell_unread(list(unread_inputs(sides, tasks, Runs(*traces), ends.root)), judge)
+            self._tell(unread_inputs(sides, tasks, Runs(*traces), ends.root, judge.forced), judge.alignment)
 
     def _tell(self, found: Iterable[Finding | Note], alignment: Alignment) -> None:
         """Add findings, and the notes that are not known yet."""
@@ -180,25 +175,12 @@ class Outcome(Gathered):
             else:
                 self.add([one], alignment)
 
-    def _tell_unread(self, found: Sequence[Unread], judge: Judge) -> None:
-        """Tell of inputs that hide something; where one side alone gives it a gradient, the two differ here, too."""
-        for one in found:
-            if not one.side:
-                self.notes.append(Note("input_hides", attrs.asdict(one)))
-                continue
-            check = next((check for check in judge.forced.inputs if check.index == one.index and check.alone), None)
-            if check is None:
-                self.notes.append(Note("input_unread", attrs.asdict(one)))
-            else:
-                self.findings.append(unread_finding(one, check.difference, judge.alignment.pairs[0]))
-
     def _is_drawn_by_code(self, judge: Judge) -> bool:
         """Return whether a call samples random numbers that is no module of a known kind, whose settings tell."""
-        drawn = {
-            (c.candidate.path, c.candidate.call) for c in self.calls if c.verdict is Verdict.STOCHASTIC and c.candidate
-        }
-        known = {pair.candidate.key for pair in judge.alignment.pairs if _by_kind(pair)}
-        return not drawn <= known
+        stochastic = (one.candidate for one in self.calls if one.verdict is Verdict.STOCHASTIC)
+        drawn = {(place.path, place.call) for place in stochastic if place is not None}
+        takes = judge.settler.randomness.takes_numbers
+        return any((takes(one) or one.key in drawn) and not _by_kind(one) for one in judge.alignment.pairs)
 
     def add(self, findings: Sequence[Finding], alignment: Alignment) -> None:
         """Add findings, each with a place on both sides and the lines of its modules."""
@@ -226,31 +208,19 @@ class Outcome(Gathered):
         Where a side returns something that the other does not, no backward pass starts there that would tell. Behind
         what is detached no gradient tells either: there the values of its module do, which are ``differing``.
         """
-        alone = {
-            side
-            for side, call in (("reference", root.reference), ("candidate", root.candidate))
-            if len(root.outputs) < len(call.outputs)
-        }
-        if not self.options.backward:
-            return []
-        kept = []
-        for finding in self.findings:
+        excused = []
+        for finding in self.findings if self.options.backward else ():
             side = finding.side or ""
             path = missing_path(finding, side)
-            if path is None:
-                kept.append(finding)
-                continue
-            model = self.candidate if side == "candidate" else self.reference
+            model, call = (self.candidate, root.candidate) if side == "candidate" else (self.reference, root.reference)
             parameter = next((p for p in model.parameters.values() if path in p.paths), None)
             reached = forced.reached if side == "candidate" else trace.parameter_gradients.keys()
-            told = side in alone or finding.candidate.path in differing
-            if parameter is None or not parameter.trainable or parameter.path in reached or told:
-                kept.append(finding)
-            else:
+            told = len(root.outputs) < len(call.outputs) or finding.candidate.path in differing
+            if parameter is not None and parameter.trainable and parameter.path not in reached and not told:
+                excused.append(finding)
                 data = {"name": finding.what.name, "shape": tuple(parameter.shape), "side": side}
                 self.notes.append(Note("idle_parameter", data, finding.reference, finding.candidate))
-        excused = [one for one in self.findings if one not in kept]
-        self.findings = kept
+        self.findings = [one for one in self.findings if one not in excused]
         return excused
 
     def _by_setting(self, suspicions: Sequence[Suspicion], step: int) -> list[Finding]:
@@ -275,8 +245,8 @@ class Outcome(Gathered):
             furthest = max(d.rel_l2 for d in apart), max(d.max_abs for d in apart)
             self.output = Figures(*furthest, metrics=self.measures.worst(outputs))
             rule = rule_of(self.options.tolerance)
-            within = (d.equal or rule is None or rule(*both) for d, both in zip(apart, outputs, strict=True))
-            self.output_within = None if rule is None else all(within)
+            if rule is not None:
+                self.output_within = all(d.equal or rule(*both) for d, both in zip(apart, outputs, strict=True))
         if trace.loss is not None and free.loss is not None:
             self.loss = (trace.loss, free.loss)
 
@@ -285,7 +255,7 @@ class Outcome(Gathered):
     ) -> Transfer:
         """Say what became of the parameters."""
         wrong = {s.pair.key for s in suspicions if s.verdict is Verdict.DIFFERS and s.phase is Phase.FORWARD}
-        verified: set[str] = set()
+        verified: dict[str, None] = {}
         unverified: dict[str, None] = {}
         for match in known.matches:
             users = alignment.using(match.candidate.module.path)
@@ -295,12 +265,8 @@ class Outcome(Gathered):
             used = called or any(
                 held.parameter.path in trace.parameter_gradients for x in match.links for held in x.references
             )
-            for link in match.links:
-                parameter = link.candidate.parameter
-                if fine and used and parameter.path not in known.undecided:
-                    verified.add(parameter.path)
-                else:
-                    unverified[parameter.path] = None
+            for path in (link.candidate.parameter.path for link in match.links):
+                (verified if fine and used and path not in known.undecided else unverified)[path] = None
         gone = self.mapping.unmatched_parameters
         return Transfer(
             copied=known.copied,

@@ -16,14 +16,14 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Side, is_recorded
+from padiff.forcing import Forced, Side, is_recorded
 from padiff.judging._findings import finding_at
 from padiff.judging._forced._soundness import tried
 from padiff.judging._forced._wholes import Runs, is_mask
-from padiff.numerics import GROSS, ROUNDING, Array, Difference, Threshold, difference, epsilon, is_array
+from padiff.numerics import GROSS, ROUNDING, Array, Threshold, difference, epsilon, is_array
 from padiff.pytree import leaves, map_leaves
 from padiff.recording import Task
-from padiff.report import Evidence, Figures, Finding, Phase, What
+from padiff.report import SIDES, Evidence, Figures, Finding, Note, Phase, What
 from padiff.trace import temporary_store
 
 
@@ -41,8 +41,27 @@ class Unread:
     """How far apart the outputs are then, relative L2, where both sides' depend on it."""
 
 
-def unread_inputs(sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Runs, root: Pair) -> Iterator[Unread]:
-    """Yield the matched inputs, the same everywhere and without a gradient to tell, that the sides read otherwise."""
+def unread_inputs(
+    sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Runs, root: Pair, forced: Forced
+) -> Iterator[Finding | Note]:
+    """Yield the matched inputs that the sides read otherwise, as findings where one side alone gives them a gradient.
+
+    They are the same everywhere, and hide what differs: else that is a note.
+    """
+    gradients = {check.index: check.difference for check in forced.inputs if check.alone}
+    for one in _unread(sides, tasks, native, root):
+        if one.side and one.index in gradients:
+            what, evidence = (
+                What("input_gradient", one.reference, one.index),
+                Evidence("input_unread", attrs.asdict(one)),
+            )
+            figures = Figures.of(gradients[one.index])
+            yield finding_at(root, Phase.BACKWARD, what, evidence, figures=figures, source=True)
+        else:
+            yield Note("input_unread" if one.side else "input_hides", attrs.asdict(one))
+
+
+def _unread(sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Runs, root: Pair) -> Iterator[Unread]:
     if any(map(is_recorded, sides)):
         return
     before = native.reference.outputs, native.candidate.outputs
@@ -55,7 +74,7 @@ def unread_inputs(sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Ru
         answers = [_largest_beyond(*both) > 0.0 for both in zip(before, (ours, theirs), strict=True)]
         names = root.reference.inputs[i].path, root.candidate.inputs[j].path
         if set(answers) == {True, False}:
-            yield Unread(i, *names, ("reference", "candidate")[answers.index(False)])
+            yield Unread(i, *names, SIDES[answers.index(False)])
         elif all(answers):
             apart = _between(root, ours, theirs)
             if 0.0 < apart < float("inf") and not _between(root, *before):
@@ -97,10 +116,3 @@ def _largest_beyond(ours: Sequence[Array], theirs: Sequence[Array], bound: Thres
         if not apart <= bound(epsilon(a.dtype)):
             found = max(found, float("inf") if np.isnan(apart) else apart)
     return found
-
-
-def unread_finding(unread: Unread, apart: Difference, root: Pair) -> Finding:
-    """Write an input that one side does not read, and that gets a gradient on the other, as a finding."""
-    what = What("input_gradient", unread.reference, unread.index)
-    evidence = Evidence("input_unread", attrs.asdict(unread))
-    return finding_at(root, Phase.BACKWARD, what, evidence, figures=Figures.of(apart), source=True)

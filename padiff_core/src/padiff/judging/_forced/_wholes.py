@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Side, compared_gradients
+from padiff.forcing import compared_gradients, gradients_of, with_zeros
 from padiff.judging._compared import sampled_difference
 from padiff.numerics import (
     ACCUMULATED,
@@ -140,14 +140,15 @@ class Gradients:
     backward = True
     negligible = NEGLIGIBLE_GRADIENT
 
-    def __init__(self, reference: Side, alignment: Alignment, matches: Sequence[UnitMatch]) -> None:
-        self._reference, self._alignment, self._matches = reference, alignment, matches
+    def __init__(self, alignment: Alignment, matches: Sequence[UnitMatch]) -> None:
+        self._alignment, self._matches = alignment, matches
         self.root = alignment.pairs[0]
 
     def gaps(self, runs: Runs) -> list[Gap]:
         """Return how far apart the two models are."""
         found = []
-        for check in compared_gradients(self._reference, self._matches, runs.reference, runs.candidate):
+        ours, theirs = map(gradients_of, (runs.reference, runs.candidate))
+        for check in compared_gradients(self._matches, ours, theirs):
             apart, link = check.difference, check.link
             what = What("parameter_gradient", link.candidate.part.parameter)
             eps = max(epsilon(check.reference.dtype), epsilon_of(link.candidate.parameter.dtype))
@@ -179,23 +180,17 @@ class Gradients:
         for ours, theirs in matched:
             a, b = runs.reference.input_gradients.get(ours), runs.candidate.input_gradients.get(theirs)
             leaf = self.root.reference.inputs[ours]
-            if (a is None) is not (b is None) and not is_mask(runs.reference.value(leaf)):
-                a, b = _or_nothing(a, b), _or_nothing(b, a)
-            if a is not None and b is not None and a.shape == b.shape:
-                apart = difference(a, b)
+            both = with_zeros(a, b)
+            lone = (a is None) is not (b is None) and is_mask(runs.reference.value(leaf))
+            if both is not None and both[0].shape == both[1].shape and not lone:
+                apart, eps = difference(*both), max(epsilon(one.dtype) for one in both)
                 what, names = What("input_gradient", leaf.path, ours), (("input", ours), ("input", theirs))
-                eps = max(epsilon(a.dtype), epsilon(b.dtype))
                 yield Gap(Phase.BACKWARD, what, apart.rel_l2, apart.max_abs, eps, names)
 
 
 def is_mask(value: Array | None) -> bool:
     """Return whether an input is a mask, of zeros and ones: one model computes with it, the other compares it."""
     return value is not None and bool(np.isin(value, (0, 1)).all())
-
-
-def _or_nothing(array: Array | None, like: Array | None) -> Array | None:
-    """Return a gradient, or zeros in its place where only the other side has one."""
-    return np.zeros_like(like) if array is None and like is not None else array
 
 
 def _outputs(matched: Iterable[tuple[int, int]], runs: Runs) -> Iterator[Gap]:
