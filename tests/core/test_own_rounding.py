@@ -5,6 +5,7 @@ from typing import Any, cast
 import pytest
 
 from padiff.judging._forced._own_rounding import Narrow
+from padiff.judging._forced._question import Question
 from padiff.numerics import GROSS
 
 
@@ -17,7 +18,8 @@ def test_no_rounding_of_a_table_explains_a_gross_difference(eps: float) -> None:
         raise LookupError
 
     narrow = Narrow(runs, cast(Any, None))
-    assert narrow.explains(1.01 * GROSS(eps), cast(Any, None), cast(Any, None), backward=False, eps=eps) is None
+    asked_for = Question(cast(Any, None), cast(Any, None), cast(Any, None), backward=False, eps=eps)
+    assert narrow.explains(asked_for, 1.01 * GROSS(eps)) is None
     assert not asked
     with pytest.raises(LookupError):
-        narrow.explains(0.99 * GROSS(eps), cast(Any, None), cast(Any, None), backward=False, eps=eps)
+        narrow.explains(asked_for, 0.99 * GROSS(eps))

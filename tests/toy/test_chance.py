@@ -11,6 +11,7 @@ import pytest
 import padiff
 from padiff.forcing import Bench
 from padiff.judging._forced._distributions import differ
+from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question
 from padiff.judging._forced._randomness import Randomness
 from padiff.judging._forced._replays import PairReplays
 from padiff.testing.toy import columns, rows
@@ -124,7 +125,8 @@ def test_where_no_generator_is_seen_a_whole_side_is_asked_once(drawn: Code, monk
     monkeypatch.setattr(Bench, "run", lambda *a, **k: (seen.append(k["seed"]), run(*a, **k))[1])
     again = Randomness(known[0]._bench, PairReplays(known[0]._bench, known[0]._replays.shared))
     root = known[0]._bench.alignment.pairs[0]
-    again.samples(root, lambda run, ours: run.observed.value(root.reference.outputs[0]), ours=False)
+    value = Question(root, lambda run, ours: run.observed.value(root.reference.outputs[0]), TOGETHER_AT_SIGHT)
+    again.samples(value, ours=False)
     assert bool(seen) is (drawn is not nothing), seen
 
 

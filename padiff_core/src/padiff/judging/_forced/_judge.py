@@ -26,11 +26,12 @@ from padiff.judging._forced._harmless import right_as_a_whole
 from padiff.judging._forced._openings import Openings, of_another_shape
 from padiff.judging._forced._parts import Counting
 from padiff.judging._forced._policies import Policies
+from padiff.judging._forced._question import Question
 from padiff.judging._forced._replays import Replays
 from padiff.judging._forced._sampled import sampled_gradients, sampled_values
-from padiff.judging._forced._settle import Question, Settler
+from padiff.judging._forced._settle import Settler
 from padiff.judging._forced._state import of_inputs
-from padiff.judging._forced._wholes import is_mask, response_by_gradients
+from padiff.judging._forced._wholes import Response, is_mask, response_by_gradients
 from padiff.judging._metrics import Measures
 from padiff.judging._suspicion import (
     AGREEING,
@@ -108,9 +109,10 @@ class Judge:
         return [pair for pair in self.alignment.pairs if pair.misfed or pair.misfits]
 
     @cached_property
-    def response(self) -> float | None:
-        """Return what `response_by_gradients` does."""
-        return response_by_gradients(self.trace)
+    def response(self) -> Response | None:
+        """Return the reference's response to rounding as its gradients tell it, of its one output."""
+        moved = response_by_gradients(self.trace)
+        return None if moved is None else Response({("output", 0): moved})
 
     def forward(self, *, rough: bool = False) -> list[Suspicion]:
         """Settle the forward suspects; return all that is more than rounding, in execution order.
@@ -137,9 +139,8 @@ class Judge:
                 ruling = Ruling(Verdict.DIFFERS, Figures.of(check.difference), ())
             elif is_suspect(check.difference, truth.dtype, negligible=negligible(owner)) or contrasted(owner):
                 read = self._read(spot, owner)
-                ruling = self.settler.settle(
-                    owner, read, check.difference, truth, backward=False, what=within(owner, spot)
-                )
+                asked = Question(owner, read, check.difference, truth, backward=False, what=within(owner, spot))
+                ruling = self.settler.settle(asked)
             else:
                 continue
             self.masks |= ruling.rests_on("drowned")
@@ -165,7 +166,7 @@ class Judge:
             return Ruling(Verdict.WITHIN_TOLERANCE, figures, (Evidence("within_tolerance"),))
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("outside_tolerance"),))
         eps = epsilon(numpy_dtype(check.spot.reference.dtype))
-        asked = Question(owner, self._read(check.spot, owner), check.difference, eps, backward=False)
+        asked = Question(owner, self._read(check.spot, owner), check.difference, backward=False, eps=eps)
         return self.settler.with_randomness(ruling, asked)
 
     def _explained(self, ruling: Ruling, owner: Pair, spot: Spot) -> Ruling:
@@ -266,7 +267,7 @@ class Judge:
             return None
         read = gradient_reader(token)
         for pair in suspects:
-            ruling = self.settler.settle(pair, read, check.difference, expected, what=within(pair, spot))
+            ruling = self.settler.settle(Question(pair, read, check.difference, expected, what=within(pair, spot)))
             if ruling.verdict is Verdict.STOCHASTIC:
                 return None
             if ruling.verdict is Verdict.DIFFERS and ruling.settled:

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from padiff.alignment import Pair
-from padiff.forcing import Reader
+from padiff.judging._forced._question import Question
 from padiff.judging._forced._replays import PairReplays
 from padiff.numerics import (
     CAST,
@@ -41,51 +40,50 @@ class Narrow:
         self._runs = runs
         self._replays = replays
 
-    def explains(self, wide: float, pair: Pair, read: Reader, *, backward: bool, eps: float) -> dict[str, Any] | None:
+    def explains(self, asked: Question, wide: float) -> dict[str, Any] | None:
         """Return which side's table, and what it rounds, explains a difference in float64; None where none does.
 
         None explains a gross one: who rounds a table so coarsely is to be told.
         """
-        if wide > GROSS(eps):
+        if wide > GROSS(asked.eps):
             return None
         for ours in (True, False):
-            noise = self._noise(wide, pair, read, eps, ours=ours, backward=backward)
+            noise = self._noise(asked, wide, ours=ours)
             if noise is not None and wide <= FLOORS * noise:
                 return {"side": SIDES[not ours], "noise": noise}
         return None
 
-    def loses_digits(self, pair: Pair, read: Reader, figures: Figures, eps: float) -> bool:
+    def loses_digits(self, asked: Question, figures: Figures) -> bool:
         """Return whether the candidate's code by itself is further off than a narrower type makes it, and has none.
 
         The reference's keeps its digits, as its noise floor tells: what is zeros but for rounding is no measure.
         """
+        eps = asked.eps
         if figures.rel_l2 <= LOST(eps) or not (figures.floor or 0.0) <= LOST(eps) or is_coarse(eps):
             return False
-        seen = (leaf for call in pair.candidate.subtree() for leaf in (*call.inputs, *call.outputs))
+        seen = (leaf for call in asked.pair.candidate.subtree() for leaf in (*call.inputs, *call.outputs))
         if any(is_coarse(epsilon_of(leaf.dtype)) for leaf in seen):
             return False
-        wide, own = (self._runs(pair, dtype).values(read)[1] for dtype in ("float64", None))
+        wide, own = (self._runs(asked.pair, dtype).values(asked.read)[1] for dtype in ("float64", None))
         return wide is not None and own is not None and not difference(wide, own).rel_l2 <= LOST(eps)
 
-    def _noise(self, wide: float, pair: Pair, read: Reader, eps: float, *, ours: bool, backward: bool) -> float | None:
+    def _noise(self, asked: Question, wide: float, *, ours: bool) -> float | None:
         """Return what one side rounds that follows from no input, relative L2; None where it does."""
-        still = self._runs(pair, "float64", backward=backward).values(read)[not ours]
+        still = self._runs(asked.pair, "float64", backward=asked.backward).values(asked.read)[not ours]
         if still is None:
             return None
         for jitter in JITTERS:
-            condition = {"dtype": "float64", "jitter": jitter, "backward": backward}
-            moved = self._replays.value(pair, read, ours, condition)
+            moved = self._replays.value(asked, ours, {"dtype": "float64", "jitter": jitter})
             if moved is None or moved.shape != still.shape or not difference(still, moved.astype(np.float64)).equal:
                 return None
         # Of no input: what the functions are off by tells how much is rounded.
-        return max(CAST(eps) / FLOORS, self._rounded(wide, pair, read, still, ours=ours, backward=backward))
+        return max(CAST(asked.eps) / FLOORS, self._rounded(asked, wide, still, ours=ours))
 
-    def _rounded(self, wide: float, pair: Pair, read: Reader, still: Array, *, ours: bool, backward: bool) -> float:
+    def _rounded(self, asked: Question, wide: float, still: Array, *, ours: bool) -> float:
         """Return how far a value moves where functions are off by an epsilon of their types; 0 where nothing tells."""
         moved = []
         for epsilons in _EPSILONS:
-            condition = {"dtype": "float64", "rounding": epsilons, "backward": backward}
-            found = self._replays.value(pair, read, ours, condition)
+            found = self._replays.value(asked, ours, {"dtype": "float64", "rounding": epsilons})
             if found is None or found.shape != still.shape:
                 return 0.0
             moved.append(difference(still, found).rel_l2 / epsilons)
@@ -94,21 +92,15 @@ class Narrow:
         return moved[0] if max(moved) <= 2 * min(moved) else 0.0
 
 
-Apart = Callable[[Array, Array], float]
-
-
-def rounding_nearby(
-    replays: PairReplays, pair: Pair, read: Reader, apart: Apart, eps: float, *, ours: bool, backward: bool
-) -> float:
+def rounding_nearby(replays: PairReplays, asked: Question, *, ours: bool) -> float:
     """Return the error of one side's call in its own type, against itself in float64, in the mean of some inputs.
 
     That is the root of the mean square, as if the value had so many times the elements; 0 where it does not run so.
     """
     errors = []
-    for jitter in disturbances(eps):
-        condition = {"jitter": jitter, "backward": backward}
-        wide, own = (replays.value(pair, read, ours, {"dtype": one, **condition}) for one in ("float64", None))
+    for jitter in disturbances(asked.eps):
+        wide, own = (replays.value(asked, ours, {"dtype": dtype, "jitter": jitter}) for dtype in ("float64", None))
         if wide is None or own is None:
             return 0.0
-        errors.append(apart(wide, own))
+        errors.append(asked.error_between(wide, own))
     return math.sqrt(sum(error**2 for error in errors) / len(errors))

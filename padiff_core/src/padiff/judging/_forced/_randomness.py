@@ -8,19 +8,16 @@ the other side is, the other side draws nothing there, however the numbers fell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-import attrs
-
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench, Reader
+from padiff.forcing import Bench, Replayed
 from padiff.judging._forced._distributions import SEEDS, differ, flat
-from padiff.judging._forced._quiet import Quiet
+from padiff.judging._forced._question import Question
 from padiff.judging._forced._replays import PairReplays
 from padiff.numerics import RANDOM, SAME, Array, Difference, difference, epsilon
-from padiff.report import SIDES, Cause, Evidence
-from padiff.trace import Call, Key, contrasts, is_sampling, settings_of
+from padiff.trace import Call, is_sampling, settings_of
 
 _SEEDS = range(1, 9)
 """Under how many seeds a value is asked for before it is called the same under all."""
@@ -29,51 +26,50 @@ _APART = 1 << 10
 assert 2 * SEEDS[-1] < _APART
 
 
-@attrs.frozen
-class OneSided:
-    """Say what draws on one side only."""
-
-    evidence: Evidence
-    cause: Cause
-    ours: bool
-    """Whether that side is the reference."""
-    calls: frozenset[Key] = frozenset()
-    """Keys of the calls that draw and have no counterpart."""
-
-
-def _only(ours: bool) -> OneSided:
-    side = {"side": SIDES[not ours]}
-    return OneSided(Evidence("randomness", side), Cause("randomness", side, verified=True), ours)
-
-
-ONLY_REFERENCE, ONLY_CANDIDATE = _only(True), _only(False)
-
-
 class Randomness:
     """Know what calls do under other seeds; each is run once for all its suspects."""
 
     def __init__(self, bench: Bench, replays: PairReplays) -> None:
         self._bench = bench
         self._replays = replays
-        self._quiet = Quiet(bench, replays, _SEEDS)
         self._known: dict[Hashable, bool | None] = {}
         """What dropouts that are set alike have in common -> whether the two sides' are of other distributions."""
-        self._one_sided: dict[Pair, OneSided | None] = {}
         self._drawn: dict[tuple[Pair, bool], bool | None] = {}
         """Pair and whether its reference -> whether the own code took random numbers."""
 
-    def samples(self, pair: Pair, read: Reader, *, ours: bool, backward: bool = True) -> bool:
+    def samples(self, asked: Question, *, ours: bool) -> bool:
         """Return whether one side disagrees with itself under other seeds here; or draws, at least.
 
         What drops whole samples of a small batch, and seldom, may draw the same twice, and more often.
         """
+        pair = asked.pair
         if is_sampling(pair.reference if ours else pair.candidate):
             return True
         took = self._took(pair, ours=ours)
-        if took is None and self._quiet.side(pair, ours=ours):
+        if took is None and self._is_quiet(pair, ours=ours):
             return False
         seeds = _SEEDS if took is not False else _SEEDS[:2]
-        return any(self._disagrees(pair, read, ours, backward, seeds[0], seed) for seed in seeds[1:])
+        return any(self._disagrees(asked, ours, seeds[0], seed) for seed in seeds[1:])
+
+    def _is_quiet(self, pair: Pair, *, ours: bool) -> bool:
+        """Return whether a whole side is known to give the same under all seeds, now that a value of a pair is asked.
+
+        One run of the whole model, each matched call fed, shows every value of its own code; so a few tell of all of
+        them, where each would be asked by itself, and once more whenever a refinement changed what belongs to what. The
+        whole is asked once the calls that were asked by themselves come to as much.
+        """
+        key = (self._bench.reference if ours else self._bench.candidate, self._bench.evaluating)
+        known, spent = self._replays.of_sides.quiet, self._replays.of_sides.spent
+        roots = [one for one in self._bench.alignment.pairs if one.candidate.parent is None]
+        if key not in known and len(roots) == 1:
+            size = [len(list((one.reference if ours else one.candidate).subtree())) for one in (pair, roots[0])]
+            spent[key] += size[0]
+            if spent[key] > size[1]:
+                conditions = ({"seed": seed, "backward": self._bench.backward} for seed in _SEEDS)
+                runs = (self._replays.of_side(roots[0], ours, one, thinned=True) for one in conditions)
+                first = next(runs)
+                known[key] = first is not None and all(run is not None and _agree(first, run) for run in runs)
+        return known.get(key, False)
 
     def takes_numbers(self, pair: Pair) -> bool:
         """Return whether a pair's own code is known to take random numbers, on either side."""
@@ -95,27 +91,27 @@ class Randomness:
             self._drawn[pair, ours] = sampling(*calls)
         return self._drawn[pair, ours]
 
-    def differ(self, pair: Pair, read: Reader, what: Hashable = None, *, backward: bool = True) -> bool | None:
+    def differ(self, asked: Question) -> bool | None:
         """Return whether a value is of another distribution on the candidate's side; None where that is not known.
 
         Of dropouts with the same settings one tells for all.
         """
-        alike = pair.reference.module.kind is not None and pair.reference.leaf and pair.candidate.leaf
-        like = like_calls(pair, what, backward) if alike else None
-        key: Hashable = (pair.key, what, backward) if like is None else like
+        ours, theirs, what = asked.pair.reference, asked.pair.candidate, asked.what
+        like = like_calls(asked) if ours.module.kind is not None and ours.leaf and theirs.leaf else None
+        key: Hashable = (asked.pair.key, what, asked.backward) if like is None else like
         if what is None or key not in self._known:
-            self._known[key] = self._differ(pair, read, backward)
+            self._known[key] = self._differ(asked)
         return self._known[key]
 
-    def _differ(self, pair: Pair, read: Reader, backward: bool) -> bool | None:
+    def _differ(self, asked: Question) -> bool | None:
         for ours in (True, False):
-            if self.takes_none(pair, ours=ours) and self.samples(pair, read, ours=not ours, backward=backward):
+            if self.takes_none(asked.pair, ours=ours) and self.samples(asked, ours=not ours):
                 return True  # a single value, and several
         missing = False
 
         def sample(ours: bool, seeds: range) -> list[Array]:
             nonlocal missing
-            found = [self._seen(pair, read, ours, backward, seed + (not ours) * _APART) for seed in seeds]
+            found = [self._seen(asked, ours, seed + (not ours) * _APART) for seed in seeds]
             missing |= any(one is None for one in found)
             return [one for one in found if one is not None]
 
@@ -123,53 +119,49 @@ class Randomness:
         different = bool(first) and differ(sample, SAME(epsilon(first[0].dtype)))
         return None if missing else different
 
-    def _disagrees(self, pair: Pair, read: Reader, ours: bool, backward: bool, first: int, second: int) -> bool:
-        a, b = (self._seen(pair, read, ours, backward, seed) for seed in (first, second))
-        return a is not None and b is not None and difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype))
+    def _disagrees(self, asked: Question, ours: bool, first: int, second: int) -> bool:
+        a, b = (self._seen(asked, ours, seed) for seed in (first, second))
+        return a is not None and b is not None and _apart(a, b)
 
-    def difference(self, pair: Pair, read: Reader, *, backward: bool = True) -> Difference | None:
+    def difference(self, asked: Question) -> Difference | None:
         """Return how far apart what both sides give is, at most, under a few seeds; None where that is not known."""
         found = []
         for seed in _SEEDS:
-            a, b = (self._seen(pair, read, ours, backward, seed) for ours in (True, False))
-            if a is None or b is None:
+            both = self.under_one_seed(asked, seed)
+            if both is None:
                 return None
-            found.append(difference(a, b))
+            found.append(difference(*both))
         return max(found, key=lambda one: one.rel_l2)
 
-    def under_one_seed(self, pair: Pair, read: Reader, *, backward: bool = True) -> tuple[Array, Array] | None:
+    def under_one_seed(self, asked: Question, seed: int = _SEEDS[0]) -> tuple[Array, Array] | None:
         """Return what both sides give under one seed; None where that is not known."""
-        a, b = (self._seen(pair, read, ours, backward, _SEEDS[0]) for ours in (True, False))
+        a, b = (self._seen(asked, ours, seed) for ours in (True, False))
         return None if a is None or b is None else (a, b)
 
-    def on_one_side(self, pair: Pair) -> OneSided | None:
-        """Return what draws in a pair's own code on one side, where nothing but functions can draw on the other."""
-        if pair not in self._one_sided:
-            self._one_sided[pair] = self._find_one_side(pair)
-        return self._one_sided[pair]
+    def drawing_alone(self, pair: Pair) -> tuple[Sequence[Call], Sequence[Call]]:
+        """Return the calls that draw in a pair's own code on one side, where nothing but functions can on the other."""
+        found = [list(_without_counterpart(self._bench.alignment, pair, ours=ours)) for ours in (True, False)]
+        both = bool(found[0]) == bool(found[1]) or any(map(is_sampling, (pair.reference, pair.candidate)))
+        return ((), ()) if both else (found[0], found[1])
 
-    def _find_one_side(self, pair: Pair) -> OneSided | None:
-        if any(map(is_sampling, (pair.reference, pair.candidate))):
-            return None
-        ours, theirs = (list(_without_counterpart(self._bench.alignment, pair, ours=ours)) for ours in (True, False))
-        if bool(ours) == bool(theirs):
-            return None
-        side = SIDES[not ours]
-        calls = [_described(call) for call in ours or theirs]
-        return OneSided(
-            Evidence.of("without_dropout", side=side),
-            Cause("dropout", {"side": side, "calls": calls}, verified=True),
-            bool(ours),
-            frozenset(call.key for call in ours or theirs),
-        )
-
-    def _seen(self, pair: Pair, read: Reader, ours: bool, backward: bool, seed: int) -> Array | None:
+    def _seen(self, asked: Question, ours: bool, seed: int) -> Array | None:
         # Of what takes random numbers the values will be asked for, and the gradients.
-        backward = backward or (self._bench.backward and self.takes_numbers(pair))
-        if seed not in _SEEDS[:2] and self.takes_none(pair, ours=ours):
+        backward = asked.backward or (self._bench.backward and self.takes_numbers(asked.pair))
+        if seed not in _SEEDS[:2] and self.takes_none(asked.pair, ours=ours):
             seed = _SEEDS[0]  # what takes no numbers gives the same under every seed
-        found = self._replays.value(pair, read, ours, {"seed": seed, "backward": backward}, thinned=True)
+        found = self._replays.value(asked, ours, {"seed": seed, "backward": backward}, thinned=True)
         return None if found is None else flat(found)
+
+
+def _agree(a: Replayed, b: Replayed) -> bool:
+    return all(
+        ours.keys() == theirs.keys() and not any(_apart(array, theirs[key]) for key, array in ours.items())
+        for ours, theirs in zip(a.tables, b.tables, strict=True)
+    )
+
+
+def _apart(a: Array, b: Array) -> bool:
+    return difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype))
 
 
 def sampling(call: Call, matched: Callable[[Call], Pair | None]) -> bool | None:
@@ -182,15 +174,15 @@ def sampling(call: Call, matched: Callable[[Call], Pair | None]) -> bool | None:
     return True if True in found else None if None in found else False
 
 
-def like_calls(pair: Pair, what: Hashable, backward: bool) -> tuple[Any, ...] | None:
+def like_calls(asked: Question) -> tuple[Any, ...] | None:
     """Return all that calls which round alike have in common, or None where the two sides' settings differ."""
-    if contrasts(pair.reference, pair.candidate):
+    if not asked.alike:
         return None
     sides = (
         (call.module.class_name, repr(settings_of(call)), call.training, *(leaf.shape for leaf in call.inputs))
-        for call in (pair.reference, pair.candidate)
+        for call in (asked.pair.reference, asked.pair.candidate)
     )
-    return (what, backward, *sides)
+    return (asked.what, asked.backward, *sides)
 
 
 def _without_counterpart(alignment: Alignment, pair: Pair, *, ours: bool) -> Iterator[Call]:
@@ -209,6 +201,7 @@ def _without_counterpart(alignment: Alignment, pair: Pair, *, ours: bool) -> Ite
     return inside(pair.reference if ours else pair.candidate)
 
 
-def _described(call: Call) -> dict[str, Any]:
+def described(call: Call) -> dict[str, Any]:
+    """Return a call that draws as a cause tells it."""
     class_name = call.module.class_name.rpartition(".")[2]
     return {"path": call.path, "class_name": class_name, "p": settings_of(call).get("p")}

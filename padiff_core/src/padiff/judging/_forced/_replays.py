@@ -7,8 +7,9 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Generic, TypeVar
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Observed, Reader, Replayed
+from padiff.forcing import Bench, Observed, Replayed
 from padiff.judging._forced._distributions import flat
+from padiff.judging._forced._question import Question
 from padiff.numerics import Array
 from padiff.trace import ValueStore
 
@@ -101,11 +102,11 @@ class PairReplays:
         return known
 
     def value(
-        self, pair: Pair, read: Reader, ours: bool, condition: Mapping[str, Any], *, thinned: bool = False
+        self, asked: Question, ours: bool, condition: Mapping[str, Any], *, thinned: bool = False
     ) -> Array | None:
-        """Return one value of what one side's call does by itself under a condition; None where it is not known."""
-        run = self.of_side(pair, ours, condition, thinned=thinned)
-        return None if run is None else read(run, ours)
+        """Return a value as one side's call makes it by itself under a condition; None where it is not known."""
+        run = self.of_side(asked.pair, ours, {"backward": asked.backward, **condition}, thinned=thinned)
+        return None if run is None else asked.read(run, ours)
 
     def drop(self, pair: Pair, *what: Hashable) -> None:
         """Forget what is kept of a pair under the name of a replay."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import attrs
+
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Reader, Spot, gradient_reader
-from padiff.judging._forced._settle import Question, Settler
+from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question
+from padiff.judging._forced._settle import Settler
 from padiff.judging._suspicion import Ruling, Suspicion, value_at, within
 from padiff.numerics import epsilon_of
 from padiff.report import Figures, Phase, Verdict
@@ -48,14 +51,13 @@ def _takers(settler: Settler) -> list[Pair]:
 
 
 def _ruled(settler: Settler, pair: Pair, spot: Spot, read: Reader, *, backward: bool) -> Ruling | None:
-    randomness = settler.randomness
-    apart = randomness.difference(pair, read, backward=backward)
-    if apart is None or not any(randomness.samples(pair, read, ours=ours, backward=backward) for ours in (True, False)):
+    randomness, eps = settler.randomness, epsilon_of(spot.reference.dtype)
+    asked = Question(pair, read, TOGETHER_AT_SIGHT, backward=backward, what=within(pair, spot), eps=eps)
+    apart = randomness.difference(asked)
+    if apart is None or not any(randomness.samples(asked, ours=ours) for ours in (True, False)):
         return None
     ruling = Ruling(Verdict.EQUAL, Figures.of(apart), ())
-    eps = epsilon_of(spot.reference.dtype)
-    asked = Question(pair, read, apart, eps, backward=backward, what=within(pair, spot))
-    ruling = settler.with_randomness(ruling, asked)
+    ruling = settler.with_randomness(ruling, attrs.evolve(asked, native=apart))
     # Settings that differ tell, whatever the numbers.
     hidden = ruling.verdict is Verdict.STOCHASTIC and contrasts(pair.reference, pair.candidate)
     return ruling if ruling.verdict is Verdict.DIFFERS or (hidden and not backward) else None

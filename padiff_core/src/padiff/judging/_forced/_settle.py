@@ -7,17 +7,17 @@ the format's machine epsilon.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
-import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Reader, Replayed, Spot, is_recorded
+from padiff.forcing import Bench, Reader, Replayed, Spot, is_recorded, with_zeros
 from padiff.judging._forced._distributions import SEEDS
 from padiff.judging._forced._own_rounding import Narrow, rounding_nearby
-from padiff.judging._forced._randomness import ONLY_CANDIDATE, ONLY_REFERENCE, OneSided, Randomness, like_calls
+from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question
+from padiff.judging._forced._randomness import Randomness, described, like_calls
 from padiff.judging._forced._replays import PairReplays, Replays
 from padiff.judging._suspicion import DOES_NOT_ARISE, Refusal, Ruling, refusal
 from padiff.numerics import (
@@ -33,57 +33,12 @@ from padiff.numerics import (
     Difference,
     beside_masks,
     difference,
-    epsilon,
     epsilon_of,
     is_coarse,
     is_suspect,
-    relative,
 )
-from padiff.report import Evidence, Figures, Verdict
-from padiff.trace import Key, contrasts
-
-_TOGETHER_AT_SIGHT = Difference(True, 0.0, 0.0, float("nan"), True, True, False, 0)
-"""Stands for what a forced run showed, where none was made."""
-
-
-@attrs.frozen(eq=False)
-class Question:
-    """One value of a call, of which it is asked what its difference is."""
-
-    pair: Pair
-    read: Reader
-    """What takes it from what the call did alone."""
-    native: Difference
-    """The local difference seen in the forced run."""
-    eps: float
-    """Its type's machine epsilon."""
-    truth: Array | None = None
-    """The reference's recorded value."""
-    scale: float = 0.0
-    """As in `is_suspect`."""
-    backward: bool = True
-    """Whether it arises in the backward pass."""
-    what: Hashable = None
-    """Its name: of another call with the same settings and shapes the same value rounds alike."""
-
-    @property
-    def figures(self) -> Figures:
-        """Return the local difference as figures."""
-        return Figures(self.error, self.native.max_abs, not_finite=self.native.not_finite)
-
-    @property
-    def error(self) -> float:
-        """Return the relative error of the local difference."""
-        return relative(self.native, self.scale)
-
-    @property
-    def alike(self) -> bool:
-        """Return whether both sides' settings are the same."""
-        return not contrasts(self.pair.reference, self.pair.candidate)
-
-    def error_between(self, ours: Array, theirs: Array) -> float:
-        """Return the relative error between two values of it."""
-        return relative(difference(ours, theirs), self.scale)
+from padiff.report import SIDES, Cause, Evidence, Figures, Verdict
+from padiff.trace import Key
 
 
 @attrs.define(eq=False)
@@ -120,26 +75,15 @@ class Settler:
         self._floors: dict[tuple[Any, ...], tuple[float, str]] = {}
         """What calls that round alike have in common -> the noise floor of one of them, and its path."""
 
-    def settle(
-        self,
-        pair: Pair,
-        read: Reader,
-        native: Difference,
-        truth: Array | None,
-        *,
-        scale: float = 0.0,
-        backward: bool = True,
-        what: Hashable = None,
-    ) -> Ruling:
-        """Rule on one value of a call; the arguments are the fields of a `Question`.
+    def settle(self, asked: Question) -> Ruling:
+        """Rule on one value of a call.
 
         Calls of one class with the same settings and shapes round alike: what one of them shows in float64 tells for
         all, as far as its noise floor goes.
         """
-        eps = epsilon(truth.dtype) if truth is not None else float(np.finfo(np.float32).eps)
-        asked = Question(pair, read, native, eps, truth, scale, backward, what)
-        like = like_calls(pair, what, backward) if what is not None and eps > 0 and not is_coarse(eps) else None
-        if like in self._floors and not native.nan_mismatch:
+        pair, eps = asked.pair, asked.eps
+        like = like_calls(asked) if asked.what is not None and eps > 0 and not is_coarse(eps) else None
+        if like in self._floors and not asked.native.nan_mismatch:
             floor, where = self._floors[like]
             if asked.error <= FLOORS * floor:
                 like_it = Evidence.of("like", factor=FLOORS, call=where, floor=floor)
@@ -163,9 +107,10 @@ class Settler:
             runs = self.runs(asked.pair, dtype, backward=asked.backward)
             if runs.reference is None or runs.candidate is None:
                 continue
-            ours, theirs = _zeros_for_missing(*runs.values(asked.read))
-            if ours is None or theirs is None:
+            both = with_zeros(*runs.values(asked.read))
+            if both is None:
                 return _by_floor(asked, DOES_NOT_ARISE)
+            ours, theirs = both
             wide = asked.error_between(ours, theirs)
             rest = None if asked.backward else beside_masks(ours, theirs)
             if rest is not None and wide > TOGETHER(eps) >= rest.rel_l2:
@@ -188,10 +133,10 @@ class Settler:
             evidence = Evidence.of("float32", wide=wide, floor=floor)
             return Ruling(verdict, attrs.evolve(figures, rel_l2_float64=None), (evidence,))
         if wide <= (CONSTANT if asked.alike else TOGETHER)(eps):
-            lost = not (small or asked.backward) and self._narrow.loses_digits(asked.pair, asked.read, figures, eps)
+            lost = not (small or asked.backward) and self._narrow.loses_digits(asked, figures)
             evidence = Evidence.of("digits_lost" if lost else "float64_agrees", wide=wide, local=local, floor=floor)
             return Ruling(Verdict.DIFFERS if lost else together, figures, (evidence,))
-        found = self._narrow.explains(wide, asked.pair, asked.read, backward=asked.backward, eps=eps)
+        found = self._narrow.explains(asked, wide)
         if found is not None:
             return Ruling(together, figures, (Evidence.of("narrow_cast", **found),))
         return Ruling(Verdict.DIFFERS, figures, (Evidence.of("float64_differs", bound=TOGETHER(eps)),))
@@ -203,13 +148,14 @@ class Settler:
         if own.reference is None or own.candidate is None:
             return _by_floor(asked, lifted.refused)
         # Of a gradient that several calls send, what was recorded is the sum: alone a call gives its own part.
-        ours, theirs = own.values(read)
-        ours = ours if asked.truth is None or backward else asked.truth
-        if ours is None and own.reference.recorded:
+        made, theirs = own.values(read)
+        made = made if asked.truth is None or backward else asked.truth
+        if made is None and own.reference.recorded:
             return _by_floor(asked, lifted.refused)
-        ours, theirs = _zeros_for_missing(ours, theirs)
-        if ours is None or theirs is None:
+        both = with_zeros(made, theirs)
+        if both is None:
             return _by_floor(asked, DOES_NOT_ARISE)
+        ours, theirs = both
         bound = (SAME if backward else ROUNDING if asked.alike else NEGLIGIBLE)(eps)
         exact, other = lifted.values(read)
         if exact is not None:
@@ -223,15 +169,12 @@ class Settler:
             return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, asked.figures, (evidence,))
         measured = {"side": side, "floor": floor, "error_rel_l2": error}
         if max(FLOORS * floor, bound) < error <= UNSETTLED(eps):
-            by_reference = side == "reference"
-            near = rounding_nearby(
-                self._replays, asked.pair, read, asked.error_between, eps, ours=by_reference, backward=backward
-            )
+            near = rounding_nearby(self._replays, asked, ours=side == "reference")
             floor, measured["nearby"] = max(floor, near), near
         evidence = Evidence("one_side_in_float64", {**lifted.refused, **measured})
         small = error <= max(FLOORS * floor, bound) and not asked.native.nan_mismatch
         figures = attrs.evolve(asked.figures, floor=floor)
-        narrow = None if small else self._narrow.explains(error, asked.pair, read, backward=backward, eps=eps)
+        narrow = None if small else self._narrow.explains(asked, error)
         if narrow is not None:
             return Ruling(Verdict.PRECISION, figures, (evidence, Evidence.of("narrow_cast", **narrow)))
         return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,))
@@ -264,52 +207,55 @@ class Settler:
         alone = self.runs(pair, "float64").candidate
         return None if alone is None else alone.observed.spots.get(spot.key)
 
-    def rounds(self, pair: Pair, read: Reader, native: Difference, scale: float, *, ours: bool = True) -> bool:
+    def rounds(self, asked: Question, *, ours: bool) -> bool:
         """Return whether what one side's call alone rounds natively, against float64, explains a difference."""
-        runs = (self.runs(pair, dtype, backward=True) for dtype in ("float64", None))
-        wide, own = (one.values(read)[not ours] for one in runs)
-        if wide is None or own is None or native.nan_mismatch:
+        runs = (self.runs(asked.pair, dtype, backward=True) for dtype in ("float64", None))
+        wide, own = (one.values(asked.read)[not ours] for one in runs)
+        if wide is None or own is None or asked.native.nan_mismatch:
             return False
-        return relative(native, scale) <= FLOORS * relative(difference(wide, own), scale)
+        return asked.error <= FLOORS * asked.error_between(wide, own)
 
     def rounding(self, pairs: Sequence[Pair], read: Reader, native: Difference) -> tuple[Pair, bool] | None:
         """Return the first pair of which one side rounds so much by itself, and whether the reference does; or None."""
-        sides = ((pair, ours) for ours in (True, False) for pair in pairs)
-        return next(((pair, ours) for pair, ours in sides if self.rounds(pair, read, native, 0.0, ours=ours)), None)
+        sides = ((Question(pair, read, native), ours) for ours in (True, False) for pair in pairs)
+        return next(((asked.pair, ours) for asked, ours in sides if self.rounds(asked, ours=ours)), None)
 
     def with_randomness(self, ruling: Ruling, asked: Question) -> Ruling:
         """Rule anew where random numbers are sampled: by both sides, which hides values, or by one alone, a fault."""
-        pair, read, backward, figures = asked.pair, asked.read, asked.backward, asked.figures
 
-        def fault(found: OneSided) -> Ruling:
-            return Ruling(Verdict.DIFFERS, figures, (found.evidence,), hint=found.cause)
+        def fault(kind: str, cause: str, *, ours: bool, **more: Any) -> Ruling:
+            side = {"side": SIDES[not ours]}
+            hint = Cause(cause, {**side, **more}, verified=True)
+            return Ruling(Verdict.DIFFERS, asked.figures, (Evidence(kind, side),), hint=hint)
 
         def random(kind: str) -> Ruling:
-            return Ruling(Verdict.STOCHASTIC, figures, (Evidence(kind),))
+            return Ruling(Verdict.STOCHASTIC, asked.figures, (Evidence(kind),))
 
-        one_sided = self.randomness.on_one_side(pair)
-        if one_sided and not self.randomness.samples(pair, read, ours=not one_sided.ours, backward=backward):
-            none = frozenset[Key]()
-            calls = (one_sided.calls, none) if one_sided.ours else (none, one_sided.calls)
+        known, pair = self.randomness, asked.pair
+        alone = known.drawing_alone(pair)
+        if any(alone) and not known.samples(asked, ours=not alone[0]):
+            keys = [frozenset(call.key for call in calls) for calls in alone]
+            calls = keys[0], keys[1]
             idle = self._idle.setdefault(calls, Settler(attrs.evolve(self.bench, idle=calls), self._replays.shared))
-            without = idle._alone(attrs.evolve(asked, native=_TOGETHER_AT_SIGHT, truth=None))
+            without = idle._alone(attrs.evolve(asked, native=TOGETHER_AT_SIGHT, truth=None))
             if without.settled and without.verdict is not Verdict.DIFFERS:
-                return fault(one_sided)
-        sampled = [self.randomness.samples(pair, read, ours=ours, backward=backward) for ours in (True, False)]
-        if not any(sampled) and (not self.randomness.takes_numbers(pair) or asked.error <= SAME(asked.eps)):
+                told = [described(call) for call in (*alone[0], *alone[1])]
+                return fault("without_dropout", "dropout", ours=bool(alone[0]), calls=told)
+        sampled = [known.samples(asked, ours=ours) for ours in (True, False)]
+        if not any(sampled) and (not known.takes_numbers(pair) or asked.error <= SAME(asked.eps)):
             return ruling
         if is_recorded(self.bench.reference):
-            on_reference = sampled[0] and not sampled[1] and self.randomness.takes_none(pair)
-            return fault(ONLY_REFERENCE) if on_reference else random("drawn_here")
+            on_reference = sampled[0] and not sampled[1] and known.takes_none(pair)
+            return fault("randomness", "randomness", ours=True) if on_reference else random("drawn_here")
         if not any(sampled):
             # What no seed changes may still be random, and seldom: then both sides nearly always give the same.
-            both = self.randomness.under_one_seed(pair, read, backward=backward)
+            both = known.under_one_seed(asked)
             apart = both is None or is_suspect(difference(*both), both[0].dtype, asked.scale)
             return ruling if apart else random("stochastic")
-        if asked.alike and self.randomness.differ(pair, read, asked.what, backward=backward):
+        if asked.alike and known.differ(asked):
             if not all(sampled):
-                return fault(ONLY_REFERENCE if sampled[0] else ONLY_CANDIDATE)
-            return Ruling(Verdict.DIFFERS, figures, (Evidence.of("distribution", seeds=SEEDS[0]),))
+                return fault("randomness", "randomness", ours=sampled[0])
+            return Ruling(Verdict.DIFFERS, asked.figures, (Evidence.of("distribution", seeds=SEEDS[0]),))
         return random("stochastic") if sampled[0] else ruling
 
     def _evaluated(self, asked: Question) -> Ruling | None:
@@ -319,11 +265,11 @@ class Settler:
         """
         if self._still is None:
             self._still = Settler(attrs.evolve(self.bench, evaluating=True), self._replays.shared)
-        still, read, backward = self._still, asked.read, asked.backward
-        ours, theirs = still.runs(asked.pair, None, backward=backward).values(read)
+        still = self._still
+        ours, theirs = still.runs(asked.pair, None, backward=asked.backward).values(asked.read)
         if ours is None or theirs is None or not is_suspect(apart := difference(ours, theirs), ours.dtype, asked.scale):
             return None
-        if any(still.randomness.samples(asked.pair, read, ours=side, backward=backward) for side in (True, False)):
+        if any(still.randomness.samples(asked, ours=side) for side in (True, False)):
             return None
         ruling = still._alone(attrs.evolve(asked, native=apart, truth=ours))
         shown = ruling.settled and ruling.verdict is Verdict.DIFFERS
@@ -340,11 +286,3 @@ def _by_floor(asked: Question, refused: Refusal) -> Ruling:
 def _widths(eps: float) -> tuple[str | None, ...]:
     """Return the types in which a value of that machine epsilon is settled: the next wider one where there is none."""
     return (None,) if eps == 0 else ("float64", "float32") if is_coarse(eps) else ("float64",)
-
-
-def _zeros_for_missing(a: Array | None, b: Array | None) -> tuple[Array | None, Array | None]:
-    if a is None and b is not None:
-        return np.zeros_like(b), b
-    if b is None and a is not None:
-        return a, np.zeros_like(a)
-    return a, b

@@ -77,17 +77,16 @@ def prove(
     whether the forced run compared all that leads to the outputs.
     """
     gaps = wholes.gaps(native)
+    apart = worst(gaps)
     if all(gap.rel_l2 <= (0.0 if is_coarse(gap.eps) else wholes.negligible(gap.eps)) for gap in gaps):
-        return Proof(
-            Whole.SIGHT, worst(gaps), max((wholes.negligible(gap.eps) for gap in gaps), default=0.0), worst(gaps)
-        )
+        return Proof(Whole.SIGHT, apart, max((wholes.negligible(gap.eps) for gap in gaps), default=0.0), apart)
     if random and is_recorded(sides[0]):
-        return Proof(Whole.RANDOM, worst(gaps), worst(gaps), worst(gaps))  # no other run draws its numbers again
+        return Proof(Whole.RANDOM, apart, apart, apart)  # no other run draws its numbers again
     first, second = (attrs.evolve(task, backward=wholes.backward) for task in tasks)
     tasks = first, second
     response = None
-    if judge is not None and judge.is_complete and not any(is_coarse(gap.eps) for gap in gaps):
-        response = _by_gradients(judge)
+    if judge is not None and _is_proven(gaps, judge):
+        response = judge.response
         if response is None and not is_recorded(sides[0]):
             response = _disturbed(sides, tasks, native, wholes)
         if response is not None and _is_within(gaps, response):
@@ -106,15 +105,13 @@ def prove(
 
 def is_rounding(gaps: Sequence[Gap], judge: Judge) -> bool:
     """Return whether the gradients of the recording, without another run, explain what is left between two models."""
-    if any(is_coarse(gap.eps) for gap in gaps) or not judge.is_complete:
-        return False
-    response = _by_gradients(judge)
+    response = judge.response if _is_proven(gaps, judge) else None
     return response is not None and _is_within(gaps, response)
 
 
-def _by_gradients(judge: Judge) -> Response | None:
-    """Return the reference's response as its gradients tell it, of its one output."""
-    return None if judge.response is None else Response({("output", 0): judge.response})
+def _is_proven(gaps: Sequence[Gap], judge: Judge) -> bool:
+    """Return whether each call is proven by itself, in types that tell, so that nothing but rounding may be left."""
+    return judge.is_complete and not any(is_coarse(gap.eps) for gap in gaps)
 
 
 def _is_within(gaps: Sequence[Gap], response: Response) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Reader, Replayed, StateCheck, gradient_reader, is_recorded
 from padiff.judging._causes import OF_STATE, as_parameters
+from padiff.judging._forced._question import Question
 from padiff.judging._forced._wholes import is_mask
 from padiff.judging._running_variance import by_convention
 from padiff.judging._suspicion import Ruling, Suspicion, negligible
@@ -99,25 +100,26 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     what = What("parameter_gradient", check.link.candidate.part.parameter)
     truth = check.reference if len(pairs) == 1 else None
     recorded = is_recorded(judge.settler.bench.reference)
+    asked = [Question(pair, read, check.difference, truth, check.scale, what=what) for pair in pairs]
     ruling = None
-    for pair in pairs:
-        ruling = judge.settler.settle(pair, read, check.difference, truth, scale=check.scale, what=what)
+    for one in asked:
+        ruling = judge.settler.settle(one)
         if ruling.verdict is Verdict.STOCHASTIC:
             return None
         # What a run recorded of a parameter is also what the code around sent that uses it, and so is what does not
         # arise when the module is called by itself.
-        doubts = recorded, not ruling.settled, any(one.key in excused for one in around)
+        doubts = recorded, not ruling.settled, any(pair.key in excused for pair in around)
         if ruling.verdict is Verdict.DIFFERS and sum(doubts) < 2:
-            return _suspicion(pair, Phase.BACKWARD, what, ruling, check)
+            return _suspicion(one.pair, Phase.BACKWARD, what, ruling, check)
     if (
         ruling is None
         or check.accumulated
         or any(pair.key in excused for pair in around)
         or any(map(judge.settler.randomness.takes_numbers, pairs))
-        or any(_rounds(judge, pair, read, check, ours=True) for pair in pairs)
+        or any(judge.settler.rounds(one, ours=True) for one in asked)
     ):
         return None
-    if any(_rounds(judge, pair, read, check, ours=False) for pair in pairs):
+    if any(judge.settler.rounds(one, ours=False) for one in asked):
         if recorded:
             return None  # whichever side rounds there: nothing tells
         ruling = attrs.evolve(ruling.resting_on(Evidence("narrow_gradient")), verdict=Verdict.PRECISION)
@@ -147,12 +149,15 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
         return None
     read = of_parameter(judge, check, lambda alone: alone.buffers)
     truth = check.reference if len(pairs) == 1 else None
-    ruling = judge.settler.settle(pairs[0], read, check.difference, truth, scale=check.scale, backward=False)
+    asked = Question(pairs[0], read, check.difference, truth, check.scale, backward=False)
+    ruling = judge.settler.settle(asked)
     if ruling.verdict is Verdict.DIFFERS:
         ours, theirs = judge.settler.runs(pairs[0], "float64").values(read)
         if _is_by_convention(judge, check, [pairs[0].reference], ours, theirs):
             ruling = attrs.evolve(ruling, verdict=Verdict.ROUNDING)
-    if ruling.verdict in (Verdict.ROUNDING, Verdict.PRECISION) and _in_model_only(judge, pairs[0], read, check):
+    alike = ruling.verdict in (Verdict.ROUNDING, Verdict.PRECISION) and not check.accumulated
+    if alike and not any(judge.settler.rounds(asked, ours=ours) for ours in (True, False)):
+        # Its module alone leaves it alike: other calls differ, or there are more.
         ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=(Evidence("buffer_in_model_only"),))
         caller = _calling_more(judge, pairs)
         if caller is not None:
@@ -205,16 +210,6 @@ def _called_more(judge: Judge, caller: Pair, what: What, ruling: Ruling, check: 
     }
     cause = Cause("calls", {"name": paths[1], **counts}, verified=True)
     return Suspicion(caller, Phase.BUFFER, what, attrs.evolve(ruling, hint=cause), caller.candidate.index)
-
-
-def _rounds(judge: Judge, pair: Pair, read: Reader, check: StateCheck, *, ours: bool) -> bool:
-    """Return whether what one side's call alone rounds explains a difference."""
-    return judge.settler.rounds(pair, read, check.difference, check.scale, ours=ours)
-
-
-def _in_model_only(judge: Judge, pair: Pair, read: Reader, check: StateCheck) -> bool:
-    """Return whether a buffer differs though its module alone leaves it alike: by other calls, or more."""
-    return not (check.accumulated or any(_rounds(judge, pair, read, check, ours=ours) for ours in (True, False)))
 
 
 def _is_by_convention(

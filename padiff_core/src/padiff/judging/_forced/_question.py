@@ -1,0 +1,61 @@
+"""Ask what the difference of a value is: all that settling it, and telling chance and rounding, starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import attrs
+import numpy as np
+
+from padiff.alignment import Pair
+from padiff.forcing import Reader
+from padiff.numerics import Array, Difference, difference, epsilon, relative
+from padiff.report import Figures
+from padiff.trace import contrasts
+
+TOGETHER_AT_SIGHT = Difference(True, 0.0, 0.0, float("nan"), True, True, False, 0)
+"""Stands for what a forced run showed, where none was made."""
+
+
+@attrs.frozen(eq=False)
+class Question:
+    """One value of a call, of which it is asked what its difference is."""
+
+    pair: Pair
+    read: Reader
+    """What takes it from what the call did alone."""
+    native: Difference
+    """The local difference seen in the forced run."""
+    truth: Array | None = None
+    """The reference's recorded value."""
+    scale: float = 0.0
+    """As in `is_suspect`."""
+    backward: bool = True
+    """Whether it arises in the backward pass."""
+    what: Hashable = None
+    """Its name: of another call with the same settings and shapes the same value rounds alike."""
+    eps: float = attrs.field()
+    """Its type's machine epsilon."""
+
+    @eps.default
+    def _of_truth(self) -> float:
+        return epsilon(np.dtype(np.float32) if self.truth is None else self.truth.dtype)
+
+    @property
+    def figures(self) -> Figures:
+        """Return the local difference as figures."""
+        return Figures(self.error, self.native.max_abs, not_finite=self.native.not_finite)
+
+    @property
+    def error(self) -> float:
+        """Return the relative error of the local difference."""
+        return relative(self.native, self.scale)
+
+    @property
+    def alike(self) -> bool:
+        """Return whether both sides' settings are the same."""
+        return not contrasts(self.pair.reference, self.pair.candidate)
+
+    def error_between(self, ours: Array, theirs: Array) -> float:
+        """Return the relative error between two values of it."""
+        return relative(difference(ours, theirs), self.scale)
