@@ -13,7 +13,7 @@ import pytest
 import padiff
 from padiff import Metric, Renderer, Report, SpecialTransfer, plugins
 from padiff.errors import InputError, PluginError, PluginWarning
-from padiff.judging import Measures, contributed_measures, rule_of, rule_of_numbers
+from padiff.judging import Measures, measures_of, rule_of, rule_of_numbers
 from padiff.options import DiffOptions
 from padiff.plugins import State
 
@@ -173,7 +173,7 @@ def test_two_of_one_name_are_told_with_both_and_neither_is_used(site: Site, hook
     if hook == "padiff_metrics":
         with pytest.raises(PluginError, match=r"mean' \(rival 1\.0\)"):
             rule_of(asked({"metric": "mean"}).tolerance)
-        assert not contributed_measures()
+        assert not measures_of(None)
     if hook == "padiff_renderers":
         with pytest.raises(PluginError, match=r"shout' \(acme 1\.0\) and 'shout' \(rival 1\.0\)"):
             Report((), ()).render("shout")
@@ -278,7 +278,7 @@ def test_a_metric_that_raises_as_the_tolerance_is_an_error_that_names_it(site: S
 def test_a_metric_that_fails_is_left_out_and_the_others_go_on(site: Site, gives: str, said: str) -> None:
     site.plugin("acme", GOOD.replace("return float(", f"return {gives}\n    return float("))
     site.plugin("other", GOOD.replace('"mean"', '"middle"').split("@padiff.hookimpl\ndef padiff_renderers")[0])
-    measures = contributed_measures()
+    measures = measures_of(None)
     for _ in range(2):
         assert [(one.name, one.value, one.passes) for one in measures(ONES, TWOS)] == [("middle", 1.0, False)]
     (trouble,) = measures.trouble
@@ -294,15 +294,15 @@ def test_a_metric_that_fails_is_left_out_and_the_others_go_on(site: Site, gives:
 def test_several_arrays_show_the_value_that_is_furthest_off(site: Site) -> None:
     site.plugin("acme", GOOD)
     pairs = [(ONES, ONES), (ONES, TWOS), (ONES, TWOS[:2]), (ONES[:0], ONES[:0])]
-    assert [one.value for one in contributed_measures().worst(pairs)] == [1.0]
+    assert [one.value for one in measures_of(None).worst(pairs)] == [1.0]
     larger = Metric("near", lambda a, b: float(a.size), better="larger")
     row = plugins.Row("near", "acme", None, "padiff_metrics", larger)
     assert [one.value for one in Measures([row]).worst([(ONES, TWOS), (ONES[:2], TWOS[:2])])] == [2.0]
 
 
 def test_without_plugins_nothing_is_measured(site: Site) -> None:
-    assert not contributed_measures()
-    assert contributed_measures()(ONES, TWOS) == ()
+    assert not measures_of(None)
+    assert measures_of(None)(ONES, TWOS) == ()
 
 
 # -- formats

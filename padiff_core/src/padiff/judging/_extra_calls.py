@@ -7,7 +7,7 @@ from typing import Any
 
 from padiff.alignment import Alignment
 from padiff.judging._findings import as_one, place_of
-from padiff.judging._sizes import Held, held, magnitude
+from padiff.judging._sizes import held, magnitude
 from padiff.report import SIDES, Cause, Evidence, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import Call, Description, Summary, Trace
 
@@ -30,12 +30,9 @@ def extra_calls(alignment: Alignment) -> Iterator[tuple[str, Call]]:
 def is_trained(call: Call, trace: Trace) -> bool:
     """Return whether a gradient comes to what a call, or one inside of it, gives."""
     keys = (trace.gradients.get(leaf.token) for inner in call.subtree() for leaf in inner.outputs)
-    return any(_is_something(held(trace, key)) for key in keys if key is not None)
-
-
-def _is_something(gradient: Held) -> bool:
-    unknown = gradient is None or (isinstance(gradient, Summary) and gradient.norm is None)
-    return unknown or magnitude(gradient) != 0
+    found = [held(trace, key) for key in keys if key is not None]
+    unknown = (one is None or (isinstance(one, Summary) and one.norm is None) for one in found)
+    return any(unknown) or any(map(magnitude, found))
 
 
 def of_extra_calls(

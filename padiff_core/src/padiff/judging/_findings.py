@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -11,7 +11,7 @@ import attrs
 from padiff.alignment import MAPPED, Alignment, Pair
 from padiff.judging._causes import cause_between, not_verified
 from padiff.judging._suspicion import Suspicion
-from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place, Verdict, What
+from padiff.report import SIDES, Cause, Evidence, Finding, Matching, Phase, Place, Verdict, What
 from padiff.trace import Call, Description, Frame
 
 
@@ -217,10 +217,8 @@ def at_home(finding: Finding, alignment: Alignment) -> Finding:
         pairs = [(getattr(p, near).path, getattr(p, far)) for p in alignment.pairs]
         above = [(len(path), call) for path, call in pairs if not path or home == path or home.startswith(f"{path}.")]
         call = max(above, key=lambda found: found[0], default=pairs[0])[1]
-        home_place = place_of(call)
-        if far == "reference":
-            return attrs.evolve(finding, reference=home_place)
-        return attrs.evolve(finding, candidate=home_place)
+        home_place: dict[str, Any] = {far: place_of(call)}
+        return attrs.evolve(finding, **home_place)
     return finding
 
 
@@ -233,3 +231,19 @@ def with_location(place: Place, calls: Sequence[Call], model: Description) -> Pl
     about = model.modules.get(place.path)
     definition = None if about is None else about.module.definition
     return attrs.evolve(place, location=f"{definition[0]}:{definition[1]}" if definition else None)
+
+
+def with_hooks(
+    findings: Iterable[Finding], models: tuple[Description, Description], mapping: Matching | None
+) -> Iterator[Finding]:
+    """Yield findings; sources tell what hooks each side has at the module, or the child that is given the value."""
+    ours = {} if mapping is None else {one.candidate: one.reference for one in mapping.modules}
+    for one in findings:
+        inner = f"{one.candidate.path}.{one.what.taker}".lstrip(".") if one.what.taker else None
+        told = []
+        for path in (one.candidate.path, inner) if one.source else ():
+            mine = () if path is None else models[0].hooks.get(ours.get(path, path), ())
+            yours = () if path is None else models[1].hooks.get(path, ())
+            if len(mine) != len(yours):
+                told.append(Evidence.of("hooks", module=path, reference=mine, candidate=yours))
+        yield attrs.evolve(one, evidence=(*one.evidence, *told)) if told else one

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -55,10 +56,11 @@ class Measures:
         return tuple(found)
 
 
-def contributed_measures(asked: Metric | None = None) -> Measures:
-    """Return the metrics that plugins contribute (padiff's own are figures of every finding), and one of the user's."""
-    rows = [row for row in contributions(_HOOK) if not row.builtin]
-    return Measures([*rows, *([] if asked is None else [Row(asked.name, "given", None, _HOOK, asked)])])
+def measures_of(tolerance: Mapping[str, Any] | None) -> Measures:
+    """Return the metrics to show: those of plugins (padiff's own are figures of every finding), and a tolerance's."""
+    asked = None if tolerance is None else tolerance.get("metric")
+    given = [Row(asked.name, "given", None, _HOOK, asked)] if isinstance(asked, Metric) else []
+    return Measures([*(row for row in contributions(_HOOK) if not row.builtin), *given])
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from padiff.errors import InputError
-from padiff.judging._metrics import ByMetric, Measures, contributed_measures
+from padiff.judging._metrics import ByMetric
 from padiff.numerics import Array, close
 from padiff.options import CLASSIC
 from padiff.plugins import Metric, find
@@ -30,12 +30,6 @@ def rule_of(tolerance: Tolerance | None) -> Rule | None:
 def rule_of_numbers(tolerance: Tolerance | None) -> Rule | None:
     """Return the user's own rule for single numbers: a metric of arrays (a cosine) says nothing about one."""
     return None if tolerance is not None and "metric" in tolerance else rule_of(tolerance)
-
-
-def measures_of(tolerance: Tolerance | None) -> Measures:
-    """Return the metrics to show: those of plugins, and the one that was given as the tolerance."""
-    asked = None if tolerance is None else tolerance.get("metric")
-    return contributed_measures(asked if isinstance(asked, Metric) else None)
 
 
 def shown_rule(tolerance: Tolerance | None) -> dict[str, Any] | None:

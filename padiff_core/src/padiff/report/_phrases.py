@@ -37,11 +37,6 @@ VALUES = {
 # -- causes
 
 
-def _dropout(data: Data) -> str:
-    named = "; ".join(f"{call['path']!r} ({call['class_name']}, p={call['p']:.6g})" for call in data["calls"])
-    return f"dropout: {named} in the {data['side']}, nothing like it in the {OTHER[data['side']]}"
-
-
 CAUSES: Mapping[str, Phrase] = {
     **OF_RANKS,
     **CAUSES_OF_STEPS,
@@ -66,7 +61,10 @@ CAUSES: Mapping[str, Phrase] = {
     "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
     "calls": "{name:module} is called {reference:times} in the reference, {candidate:times} in the candidate",
     "randomness": "the {side} samples random numbers there (a dropout?), the {other} does not",
-    "dropout": _dropout,
+    "dropout": lambda data: (
+        f"dropout: {'; '.join('{path!r} ({class_name}, p={p:.6g})'.format(**call) for call in data['calls'])} "
+        f"in the {data['side']}, nothing like it in the {OTHER[data['side']]}"
+    ),
     "inputs": "the inputs themselves differ, in {name!r}",
     "frozen": "{name} is frozen in the {side}, so that it gets no gradient there, and trained in the {other}",
     "missing_module": "{name} ({kind}) is in the {side} only",
@@ -114,11 +112,6 @@ def _other_shape(data: Data) -> str:
     if first == second:
         return f"{first}: {ours} in the reference, {theirs} in the candidate{layout}"
     return f"{first} {ours} in the reference, {second} {theirs} in the candidate{layout}"
-
-
-def _namesake(data: Data) -> str:
-    shapes = ", ".join(f"{role} {list(shape)}" for role, shape in data["roles"].items())
-    return f"{data['path']} there holds {shapes} (in padiff's layout), which does not fit {list(data['shape'])}"
 
 
 def _unexplained(data: Data) -> str:
@@ -202,11 +195,11 @@ EVIDENCE: Mapping[str, Phrase] = {
         f"counterpart: {data['other']} in the {OTHER[data['side']]} has no {data['role']}"
     ),
     "numbers": "{reference} in the reference, {candidate} in the candidate; made of the reference's own values there",
-    "another_layer": lambda data: (
-        f"the candidate calls {data['called']} there, and not {' or '.join(data['due'])}, whose parameters are the "
-        "reference's"
+    "another_layer": "the candidate calls {called} there, and not {due:or}, whose parameters are the reference's",
+    "namesake": lambda data: (
+        f"{data['path']} there holds {', '.join(f'{role} {list(shape)}' for role, shape in data['roles'].items())} "
+        f"(in padiff's layout), which does not fit {list(data['shape'])}"
     ),
-    "namesake": _namesake,
     "other_shape": _other_shape,
     "beside_other_shape": lambda data: (
         f"{' and '.join(dict.fromkeys(data['paths'].values()))} {list(data['shapes']['reference'])} would fit, "

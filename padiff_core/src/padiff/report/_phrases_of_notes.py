@@ -187,15 +187,14 @@ NOTES: Mapping[str, Phrase] = {
         "the {side} alone returns a cache, as for generating ({tensors:few}): it is compared with nothing; give both "
         "use_cache=True, or what they call it, to compare theirs"
     ),
-    "input_unread": lambda data: (
-        f"the {data['side']} does not read input {data['reference'] or '[0]'}, whose values are all the same: with "
-        f"others in half of it the outputs of the {OTHER[data['side']]} change, and its own do not; compare with "
-        "values that matter, a mask that hides something"
-    ),
-    "input_hides": lambda data: (
-        f"the values of input {data['reference'] or '[0]'} are all the same, which hides a difference: with others in "
-        f"half of it the outputs are {data['apart']:.2g} apart; compare with values that matter, a mask that hides "
+    "input_unread": (
+        "the {side} does not read input {reference:input}, whose values are all the same: with others in half of it "
+        "the outputs of the {other} change, and its own do not; compare with values that matter, a mask that hides "
         "something"
+    ),
+    "input_hides": (
+        "the values of input {reference:input} are all the same, which hides a difference: with others in half of it "
+        "the outputs are {apart:.2g} apart; compare with values that matter, a mask that hides something"
     ),
     "zeros_replaced": lambda data: (
         f"{_zeros(data)}: "

@@ -50,10 +50,12 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "quoted": lambda names: few([repr(name) for name in names]),
     "all": lambda names: ", ".join(map(str, names)),
     "and": " and ".join,
+    "or": " or ".join,
     "list": lambda values: str(list(values)),
     "count": lambda values: str(len(values)),
     "times": lambda count: "once" if count == 1 else f"{count} times",
     "module": lambda path: repr(path) if path else "the model",
+    "input": lambda path: path or "[0]",
     "ranks": ranks,
     "setting": setting,
 }

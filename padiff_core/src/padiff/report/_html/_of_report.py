@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from padiff.report._compared import ComparedCall
-from padiff.report._finding import SIDES, Phase, Place
+from padiff.report._finding import SIDES, Phase
 from padiff.report._html._graph import Graph, GraphLink, GraphNode, GraphSide, GraphValue
 from padiff.report._report import Report
 from padiff.report._words import headline, sources
@@ -35,7 +35,7 @@ def graph_of_report(report: Report) -> Graph:
 
 def _side(report: Report, side: str) -> tuple[GraphSide, Mapping[int, int]]:
     """Return one side's tree, and which of its nodes each compared call is."""
-    calls = [(index, _place(call, side), call) for index, call in enumerate(report.calls)]
+    calls = [(index, getattr(call, side), call) for index, call in enumerate(report.calls)]
     found = [(index, place, call) for index, place, call in calls if place is not None]
     steps = sorted({call.step for _, _, call in found})
     heads = len(steps) if len(steps) > 1 else 0
@@ -58,11 +58,6 @@ def _side(report: Report, side: str) -> tuple[GraphSide, Mapping[int, int]]:
             )
         )
     return GraphSide(getattr(report, side), tuple(nodes), side), position
-
-
-def _place(call: ComparedCall, side: str) -> Place | None:
-    place: Place | None = getattr(call, side)
-    return place
 
 
 def _around(calls: Sequence[ComparedCall], index: int, position: Mapping[int, int]) -> int | None:
