@@ -12,28 +12,29 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Forced, Reader, Spot
+from padiff.forcing import Forced, Spot
 from padiff.judging._causes import OF_PARAMETERS, OF_STATE, as_parameters, cause_between
+from padiff.judging._forced._question import Question
 from padiff.judging._forced._settle import Settler
 from padiff.judging._likeness import likeness, named_around
 from padiff.judging._suspicion import Ruling, Suspicion
-from padiff.numerics import CAST, TOGETHER, difference, epsilon, numpy_dtype
+from padiff.numerics import CAST, TOGETHER, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence, UnitMatch
 from padiff.report import Cause, Evidence, Phase, Verdict
 from padiff.trace import Contrast, Described, Trace, contrasts
 
 
-def found_by_setting(settler: Settler, pair: Pair, matches: Sequence[UnitMatch], read: Reader) -> Cause | None:
+def found_by_setting(settler: Settler, asked: Question, matches: Sequence[UnitMatch]) -> Cause | None:
     """Return the settings that differ as the cause; verified where the candidate, set as the reference is, agrees.
 
     They are the module's own, or those of modules inside that are judged with the code around them: a norm of one side
     holds its activation.
     """
     groups: dict[Cause, dict[str, Mapping[str, Any]]] = {}
-    for path, found, wanted in _with_other_settings(settler.bench.alignment, pair, matches):
+    for path, found, wanted in _with_other_settings(settler.bench.alignment, asked.pair, matches):
         groups.setdefault(Cause("settings", as_parameters(found)), {})[path] = wanted
     for cause, all_wanted in groups.items():
-        if _agrees(settler, pair, all_wanted, read):
+        if _agrees(settler, asked, all_wanted):
             return attrs.evolve(cause, verified=True)
     return next((cause for cause, all_wanted in groups.items() if "" not in all_wanted), None)
 
@@ -54,29 +55,27 @@ def _with_other_settings(
             yield path, found, {one.setting: ours.settings[one.setting].value for one in found}
 
 
-def _agrees(settler: Settler, pair: Pair, wanted: Mapping[str, Mapping[str, Any]], read: Reader) -> bool:
+def _agrees(settler: Settler, asked: Question, wanted: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether the candidate's call gives what the reference's gives where modules are set so, if they can be."""
     if any(not OF_PARAMETERS.isdisjoint(settings) for settings in wanted.values()):
         return False
-    alone = settler.runs(pair, "float64").reference
+    alone = settler.runs(asked.pair, "float64").reference
     if alone is None:
         return False
     try:
-        other = settler.bench.run(pair, False, alone.observed, dtype="float64", settings=wanted, backward=False)
+        other = settler.bench.run(asked.pair, False, alone.observed, dtype="float64", settings=wanted, backward=False)
     except Exception:  # what cannot be set, or does not run so, verifies nothing
         return False
-    ours, theirs = read(alone, True), read(other, False)
+    ours, theirs = asked.read(alone, True), asked.read(other, False)
     return not (ours is None or theirs is None) and difference(ours, theirs).rel_l2 <= TOGETHER(epsilon(ours.dtype))
 
 
-def likened(
-    ruling: Ruling, owner: Pair, spot: Spot, read: Reader, settler: Settler, *, gradient: bool = False
-) -> Ruling:
+def likened(ruling: Ruling, asked: Question, spot: Spot, settler: Settler) -> Ruling:
     """Return the ruling on a value that a call's code makes, or on its gradient, with how it is like the reference's.
 
     What both sides of the call do by themselves tells, in float64 where they run in it.
     """
-    eps = epsilon(numpy_dtype(spot.reference.dtype))
+    owner, gradient = asked.pair, asked.backward
     phase = Phase.BACKWARD if gradient else Phase.FORWARD
     explained = ruling.hint is not None or cause_between(owner, phase) is not None
     if ruling.verdict is not Verdict.DIFFERS or explained:
@@ -85,7 +84,7 @@ def likened(
         runs = settler.runs(owner, dtype, backward=gradient)
         if runs.reference is None or runs.candidate is None:
             continue
-        ours, theirs = read(runs.reference, True), read(runs.candidate, False)
+        ours, theirs = runs.values(asked.read)
         if ours is None:
             return ruling
         # Of what is put in, which is rounded as it was recorded, the code makes its own.
@@ -94,7 +93,8 @@ def likened(
         named = ((name, value(leaf)) for name, leaf in around if leaf.token != spot.reference.token)
         known = ((name, one) for name, one in named if one is not None)
         theirs = np.zeros_like(ours) if theirs is None and gradient else theirs
-        found = None if theirs is None else likeness(ours, theirs, known, CAST(eps), gradient=gradient)
+        bound = CAST(epsilon_of(spot.reference.dtype))
+        found = None if theirs is None else likeness(ours, theirs, known, bound, gradient=gradient)
         return ruling if found is None else attrs.evolve(ruling, evidence=(found, *ruling.evidence))
     return ruling
 

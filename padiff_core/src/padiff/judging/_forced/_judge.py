@@ -131,27 +131,27 @@ class Judge:
                 self.policies.look(owner, spot.reference.dtype)
             if check.tainted and not contrasted(owner, but=OF_STATE | ORDER_SETTINGS):
                 continue
+            read, what = self._read(spot, owner), within(owner, spot)
+            asked = Question(owner, read, check.difference, truth, backward=False, what=what)
             if spot.reference.shape != spot.candidate.shape:
                 ruling = of_another_shape(spot)
             elif check.close is not None:
-                ruling = self._classic(check, owner)
+                ruling = self._classic(check, asked)
             elif rough and check.difference.rel_l2 > GROSS(epsilon(truth.dtype)):
                 ruling = Ruling(Verdict.DIFFERS, Figures.of(check.difference), ())
             elif is_suspect(check.difference, truth.dtype, negligible=negligible(owner)) or contrasted(owner):
-                read = self._read(spot, owner)
-                asked = Question(owner, read, check.difference, truth, backward=False, what=within(owner, spot))
                 ruling = self.settler.settle(asked)
             else:
                 continue
             self.masks |= ruling.rests_on("drowned")
             if ruling.verdict not in AGREEING:
                 if not rough:
-                    ruling = self._explained(ruling, owner, spot)
+                    ruling = self._explained(ruling, asked)
                     if check.close is None:
-                        ruling = likened(ruling, owner, spot, self._read(spot, owner), self.settler)
+                        ruling = likened(ruling, asked, spot, self.settler)
                 suspicion = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
                 if ruling.verdict is Verdict.DIFFERS and check.close is None and not rough:
-                    suspicion = self._openings.moved(suspicion, self._read(spot, owner), truth)
+                    suspicion = self._openings.moved(suspicion, asked.read, truth)
                 found.append(suspicion)
         if rough:
             return found
@@ -159,25 +159,22 @@ class Judge:
             found += sampled_values(self.settler, self._read, found)
         return sorted(found, key=lambda suspicion: suspicion.order)
 
-    def _classic(self, check: Check, owner: Pair) -> Ruling:
+    def _classic(self, check: Check, asked: Question) -> Ruling:
         """Rule as the user's own tolerance says; no rule can judge what the reference gives but once."""
         figures = Figures.of(check.difference)
         if check.close:
             return Ruling(Verdict.WITHIN_TOLERANCE, figures, (Evidence("within_tolerance"),))
-        ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("outside_tolerance"),))
-        eps = epsilon(numpy_dtype(check.spot.reference.dtype))
-        asked = Question(owner, self._read(check.spot, owner), check.difference, backward=False, eps=eps)
-        return self.settler.with_randomness(ruling, asked)
+        return self.settler.with_randomness(Ruling(Verdict.DIFFERS, figures, (Evidence("outside_tolerance"),)), asked)
 
-    def _explained(self, ruling: Ruling, owner: Pair, spot: Spot) -> Ruling:
+    def _explained(self, ruling: Ruling, asked: Question) -> Ruling:
         """Return a ruling with the settings that differ as its cause, where setting them right mends the value."""
+        owner = asked.pair
         cause = cause_between(owner, Phase.FORWARD)
         if ruling.verdict is not Verdict.DIFFERS or (cause and (cause.verified or cause.name != "settings")):
             return ruling
-        settler, read = self.settler, self._read(spot, owner)
         if owner.unfed and not owner.misfed:
             ruling = ruling.resting_on(Evidence.of("not_given", names=list(owner.unfed)))
-        found = found_by_setting(settler, owner, self.matches, read)
+        found = found_by_setting(self.settler, asked, self.matches)
         if found is None or found.verified:
             return ruling if found is None else attrs.evolve(ruling, hint=found)
         return ruling.resting_on(not_verified(found))
@@ -267,14 +264,15 @@ class Judge:
             return None
         read = gradient_reader(token)
         for pair in suspects:
-            ruling = self.settler.settle(Question(pair, read, check.difference, expected, what=within(pair, spot)))
+            asked = Question(pair, read, check.difference, expected, what=within(pair, spot))
+            ruling = self.settler.settle(asked)
             if ruling.verdict is Verdict.STOCHASTIC:
                 return None
             if ruling.verdict is Verdict.DIFFERS and ruling.settled:
                 if self.is_right(pair) or self.leaks(pair, excused):
                     self.unproven = True
                     return None
-                ruling = likened(ruling, pair, spot, read, self.settler, gradient=True)
+                ruling = likened(ruling, asked, spot, self.settler)
                 return suspicion_of(pair, Phase.BACKWARD, gradient_sent(pair, spot), ruling, check)
         return self._unexplained(check, suspects)
 
@@ -316,20 +314,18 @@ class Judge:
         if check.close is None:
             rounding = self.settler.rounding(suspects, gradient_reader(spot.reference.token), apart)
             if rounding is not None:
-                return self._coarse(check, *rounding, recorded=recorded)
+                pair, ours = rounding
+                if ours or recorded:
+                    return None
+                # The candidate sends it in another precision; the reference is right.
+                ruling = Ruling(Verdict.PRECISION, figures, (Evidence("narrow_gradient"),))
+                return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
         if check.close is None and (apart.rel_l2 <= GROSS(eps) if recorded else self.is_right(root) is not False):
             self.unproven = True  # a relu's input that cannot be fed may be zero but for rounding
             return None
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_replayed" if recorded else "whole_model_only"),))
         pair = likely_sender(spot, suspects, self.forced, self.alignment) if recorded else (suspects or [spot.pair])[0]
         return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
-
-    def _coarse(self, check: Check, pair: Pair, ours: bool, *, recorded: bool) -> Suspicion | None:
-        """Return what tells of a gradient that the candidate sends in another precision; the reference is right."""
-        if ours or recorded:
-            return None
-        ruling = Ruling(Verdict.PRECISION, Figures.of(check.difference), (Evidence("narrow_gradient"),))
-        return suspicion_of(pair, Phase.BACKWARD, value_at(check.spot, gradient=True), ruling, check)
 
     def _sharing(self, spot: Spot) -> list[Pair]:
         """Return the calls whose own code can use the tensor, innermost first: the maker's surroundings, and theirs
