@@ -19,5 +19,5 @@ from padiff.report._json import SCHEMA, to_dict, to_json
 from padiff.report._report import Report, Transfer
 from padiff.report._templates import few
 from padiff.report._text import to_text
-from padiff.report._whole import Coverage, FreeRuns, RecordedRuns
+from padiff.report._whole import By, Coverage, FreeRuns, RecordedRuns
 from padiff.report._words import headline, recorded, sources, summary

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import attrs
 
 from padiff.report._finding import Place
@@ -22,17 +24,20 @@ class Coverage:
         return self.compared / self.total if self.total else 1.0
 
 
+By = Literal["sight", "float64", "disturbed", "candidate", "evaluation", "random", "distribution"]
+
+
 @attrs.frozen
 class FreeRuns:
     """What the two models, each run freely, prove: whether rounding explains how far apart they are."""
 
     explained: bool
-    by: str
+    by: By
     """What showed it: ``sight`` (no more than one rounding), ``float64`` (both models whole in float64), ``disturbed``
     (the reference's response to disturbances of one machine epsilon at every call), ``candidate`` (the candidate's,
-    where the reference is a recorded run), ``evaluation`` (one of these in
-    evaluation mode, since the reference disagrees with itself under another seed), ``random`` (it does so in every
-    mode, and over seeds both models give one distribution), or ``distribution`` (they do not)."""
+    where the reference is a recorded run), ``evaluation`` (one of these in evaluation mode, since the reference
+    disagrees with itself under another seed), ``random`` (it does so in every mode, and over seeds both models give one
+    distribution), or ``distribution`` (they do not)."""
     native: float
     """The largest relative L2 between matched outputs, or losses, in the models' own types."""
     bound: float

@@ -6,21 +6,19 @@ They are those of the forced run, made of the reference's own values: of two cla
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
-import attrs
 import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import Forced, Side, is_recorded
 from padiff.judging._findings import finding_at
-from padiff.judging._forced._soundness import tried
+from padiff.judging._forced._soundness import ends_of
 from padiff.judging._tolerance import Rule
 from padiff.numerics import ACCUMULATED, ROUNDING, Array, difference, epsilon, epsilon_of, root_mean_square
 from padiff.recording import Task
 from padiff.report import SIDES, Evidence, Figures, Finding, Note, Phase, What
-from padiff.trace import Trace, temporary_store
+from padiff.trace import Trace
 
 Numbers = Mapping[str, Array]
 
@@ -84,10 +82,8 @@ def _wide(array: Array) -> Array:
 
 def _again(reference: Side, task: Task) -> Numbers:
     """Return the numbers that the reference returns once more, by another seed."""
-    again = attrs.evolve(task, seed=task.seed + 1, backward=False, ends=True)
-    with temporary_store() as store:
-        trace = tried(partial(reference.record, again, store, values=False))
-    return {} if trace is None else trace.numbers
+    again = ends_of(reference, task, seed=task.seed + 1, backward=False)
+    return {} if again is None else again.numbers
 
 
 def _shown(array: Array) -> str:

@@ -18,7 +18,6 @@ from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._numbers import differing_numbers
 from padiff.judging._forced._recomputed import recomputed_otherwise
 from padiff.judging._forced._soundness import (
-    Whole,
     of_one_distribution,
     prove,
     unexplained_finding,
@@ -144,14 +143,14 @@ class Outcome(Gathered):
         chance = known_random or by_code
         ends = Ends(judge.alignment)
         proof = prove(sides, tasks, Runs(*traces), ends, random=chance, judge=None if known_random else judge)
-        if proof.by is Whole.RANDOM and is_recorded(sides[0]):
+        if proof.by == "random" and is_recorded(sides[0]):
             self.findings.append(unrepeatable_finding(ends.root, step))
             return
         # With weights in each other's place the distributions would tell those, and no fault.
-        if proof.gap is None and (proof.by is Whole.RANDOM or by_code) and not known.undecided:
+        if proof.gap is None and (proof.by == "random" or by_code) and not known.undecided:
             proof = of_one_distribution(sides, tasks, proof, ends)
         if first or proof.gap is not None:
-            self.free_runs = FreeRuns(proof.gap is None, proof.by.value, proof.native, proof.bound, proof.figure)
+            self.free_runs = FreeRuns(proof.gap is None, proof.by, proof.native, proof.bound, proof.figure)
         # Gradients were left out of the comparison, or there was nothing to compare them with.
         unproven = judge.unproven or judge.alignment.loose or (self.coverage and self.coverage.missing)
         if proof.gap is None and self.options.backward and unproven:

@@ -12,7 +12,6 @@ and the chain of them: there the reference's response comes first, which is chea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -26,36 +25,19 @@ from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._wholes import Ends, Gap, Response, Runs, Wholes, worst
 from padiff.numerics import CONSTANT, RANDOM, SAME, VANISHES, difference, epsilon, is_coarse
 from padiff.recording import Task
-from padiff.report import Evidence, Figures, Finding, Phase, Verdict, What
+from padiff.report import By, Evidence, Figures, Finding, Phase, Verdict, What
 from padiff.trace import Trace, ValueStore, temporary_store
 
 Sides = tuple[Side, Side]
 Tasks = tuple[Task, Task]
 
 
-class Whole(StrEnum):
-    """What shows that the free runs are as far apart as rounding explains, or that they are not."""
-
-    SIGHT = "sight"
-    """No further apart than one rounding."""
-    CANDIDATE = "candidate"
-    """The candidate's response to such disturbances, where of the reference only a recorded run is left."""
-    FLOAT64 = "float64"
-    DISTURBED = "disturbed"
-    """The reference's response to disturbances of an epsilon at every call."""
-    EVALUATION = "evaluation"
-    """The same in evaluation mode, since the reference disagrees with itself under another seed."""
-    RANDOM = "random"
-    """Nothing but that both give the same distribution: the reference disagrees with itself in every mode."""
-    DISTRIBUTION = "distribution"
-    """Their outputs under many seeds, of which each model has its own."""
-
-
 @attrs.frozen
 class Proof:
     """What the free runs prove."""
 
-    by: Whole
+    by: By
+    """What shows it: see `padiff.report.FreeRuns`."""
     native: float
     """The largest relative L2 in the models' own types."""
     bound: float
@@ -79,9 +61,9 @@ def prove(
     gaps = wholes.gaps(native)
     apart = worst(gaps)
     if all(gap.rel_l2 <= (0.0 if is_coarse(gap.eps) else wholes.negligible(gap.eps)) for gap in gaps):
-        return Proof(Whole.SIGHT, apart, max((wholes.negligible(gap.eps) for gap in gaps), default=0.0), apart)
+        return Proof("sight", apart, max((wholes.negligible(gap.eps) for gap in gaps), default=0.0), apart)
     if random and is_recorded(sides[0]):
-        return Proof(Whole.RANDOM, apart, apart, apart)  # no other run draws its numbers again
+        return Proof("random", apart, apart, apart)  # no other run draws its numbers again
     first, second = (attrs.evolve(task, backward=wholes.backward) for task in tasks)
     tasks = first, second
     response = None
@@ -90,7 +72,7 @@ def prove(
         if response is None and not is_recorded(sides[0]):
             response = _disturbed(sides, tasks, native, wholes)
         if response is not None and _is_within(gaps, response):
-            return _proven(Whole.DISTURBED, gaps, response)
+            return _proven("disturbed", gaps, response)
     proof = _explained(sides, tasks, native, wholes, response)
     if proof.gap is None or not (random or _is_random(sides[0], tasks[0], native.reference)):
         return proof
@@ -99,8 +81,8 @@ def prove(
         evaluated = _both(sides, still, store, wholes)
         runs = () if evaluated is None else (evaluated.reference, evaluated.candidate)
         if evaluated is None or any(map(_is_random, sides, still, runs)):
-            return Proof(Whole.RANDOM, proof.native, proof.native, proof.native)
-        return attrs.evolve(_explained(sides, still, evaluated, wholes), by=Whole.EVALUATION)
+            return Proof("random", proof.native, proof.native, proof.native)
+        return attrs.evolve(_explained(sides, still, evaluated, wholes), by="evaluation")
 
 
 def is_rounding(gaps: Sequence[Gap], judge: Judge) -> bool:
@@ -118,7 +100,7 @@ def _is_within(gaps: Sequence[Gap], response: Response) -> bool:
     return all(response.explains(gap) and gap.rel_l2 <= SAME(gap.eps) for gap in gaps)
 
 
-def _proven(by: Whole, gaps: Sequence[Gap], response: Response) -> Proof:
+def _proven(by: By, gaps: Sequence[Gap], response: Response) -> Proof:
     """Return a proof by a response that explains all gaps."""
     largest = max(gaps, key=lambda gap: gap.rel_l2)
     return Proof(by, largest.rel_l2, response.bound(largest), largest.rel_l2)
@@ -145,7 +127,7 @@ def of_one_distribution(sides: Sides, tasks: Tasks, proof: Proof, ends: Ends) ->
         if differ(sample, SAME(max(epsilon(first.outputs[a].dtype), epsilon(second.outputs[b].dtype)))):
             gap = next((gap for gap in ends.gaps(Runs(first, second)) if gap.what.index == a), None)
             if gap is not None:
-                return attrs.evolve(proof, by=Whole.DISTRIBUTION, gap=gap, pair=ends.root)
+                return attrs.evolve(proof, by="distribution", gap=gap, pair=ends.root)
     return proof
 
 
@@ -154,8 +136,8 @@ def unexplained_finding(proof: Proof, step: int) -> Finding:
     assert proof.gap is not None
     assert proof.pair is not None
     gap = proof.gap
-    figures = {"by": proof.by.value, "native": proof.native, "bound": proof.bound, "figure": proof.figure}
-    wide = proof.figure if proof.by is Whole.FLOAT64 else None
+    figures = {"by": proof.by, "native": proof.native, "bound": proof.bound, "figure": proof.figure}
+    wide = proof.figure if proof.by == "float64" else None
     return finding_at(
         proof.pair,
         gap.phase,
@@ -187,13 +169,13 @@ def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, respons
             widened = _left(gaps, wholes.gaps(ends))
             vanished, figure = max(CONSTANT(0.0), apart / VANISHES), worst(widened)
             if figure <= vanished:
-                return Proof(Whole.FLOAT64, apart, vanished, figure)
+                return Proof("float64", apart, vanished, figure)
             largest = max(widened, key=lambda gap: gap.rel_l2)
             wide = _both(sides, tasks, store, wholes, dtype="float64")
             leap = None if wide is None else wholes.leap(wide, largest)
             if leap is not None:
-                return Proof(Whole.FLOAT64, apart, vanished, figure, largest, leap)
-    by = Whole.CANDIDATE if is_recorded(sides[0]) and response is None else Whole.DISTURBED
+                return Proof("float64", apart, vanished, figure, largest, leap)
+    by: By = "candidate" if is_recorded(sides[0]) and response is None else "disturbed"
     response = _disturbed(sides, tasks, native, wholes) if response is None else response
     unexplained = [gap for gap in gaps if not response.explains(gap)]
     if not unexplained:
@@ -245,14 +227,18 @@ def tried(run: Callable[[], Trace]) -> Trace | None:
         return None
 
 
+def ends_of(side: Side, task: Task, **condition: Any) -> Trace | None:
+    """Return what a model gives under a condition, in its outputs alone; None where it does not run so."""
+    with temporary_store() as store:
+        return tried(partial(side.record, attrs.evolve(task, ends=True, **condition), store, values=False))
+
+
 def _is_random(side: Side, task: Task, trace: Trace) -> bool:
     """Return whether a model's outputs are others under another seed; under more seeds where it took random numbers."""
 
     def differs(seed: int) -> bool:
-        other = tried(partial(side.record, attrs.evolve(task, seed=seed, ends=True), store, values=False))
+        other = ends_of(side, task, seed=seed)
         pairs = zip(trace.outputs, () if other is None else other.outputs, strict=False)
         return any(a.shape != b.shape or difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype)) for a, b in pairs)
 
-    seeds = range(task.seed + 1, task.seed + (SEEDS[0] if trace.sampled else 2))
-    with temporary_store() as store:
-        return any(map(differs, seeds))
+    return any(map(differs, range(task.seed + 1, task.seed + (SEEDS[0] if trace.sampled else 2))))

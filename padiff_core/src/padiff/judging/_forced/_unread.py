@@ -9,7 +9,6 @@ give something else, they do so for values that hide nothing: a mask that is rea
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import count, islice
 
 import attrs
@@ -18,13 +17,12 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Forced, Side, is_recorded
 from padiff.judging._findings import finding_at
-from padiff.judging._forced._soundness import tried
+from padiff.judging._forced._soundness import ends_of
 from padiff.judging._forced._wholes import Runs, is_mask
 from padiff.numerics import GROSS, ROUNDING, Array, Threshold, difference, epsilon, is_array
 from padiff.pytree import leaves, map_leaves
 from padiff.recording import Task
 from padiff.report import SIDES, Evidence, Figures, Finding, Note, Phase, What
-from padiff.trace import temporary_store
 
 
 @attrs.frozen
@@ -92,14 +90,13 @@ def _changed(task: Task, index: int) -> Task | None:
     part[:, part.shape[1] // 2 :] = 1 if not value.any() else value.flat[0].astype(int) - 1
     places = count()
     *args, kwargs = map_leaves(given, is_array, lambda _, leaf: other if next(places) == index else leaf)
-    return attrs.evolve(task, args=tuple(args), kwargs=kwargs, backward=False, ends=True)
+    return attrs.evolve(task, args=tuple(args), kwargs=kwargs)
 
 
 def _outputs(side: Side, task: Task) -> list[Array] | None:
     """Return what a model gives on a task; None where it does not run so."""
-    with temporary_store() as store:
-        after = tried(partial(side.record, task, store, values=False))
-        return None if after is None else [np.array(one) for one in after.outputs]
+    after = ends_of(side, task, backward=False)
+    return None if after is None else after.outputs
 
 
 def _between(root: Pair, ours: Sequence[Array], theirs: Sequence[Array]) -> float:

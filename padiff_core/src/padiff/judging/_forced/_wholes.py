@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 import attrs
 import numpy as np
@@ -21,7 +20,6 @@ from padiff.numerics import (
     ROUNDING,
     VANISHES,
     Array,
-    Threshold,
     difference,
     epsilon,
     epsilon_of,
@@ -58,25 +56,6 @@ class Gap:
     """What names the value in each of both runs."""
     owner: str | None = None
     """The path of the candidate's module that holds the parameter, of a gradient."""
-
-
-class Wholes(Protocol):
-    """One aspect of two whole models."""
-
-    backward: bool
-    """Whether the backward pass tells."""
-    negligible: Threshold
-    """How far apart a value may be at sight."""
-    root: Pair
-
-    def gaps(self, runs: Runs) -> list[Gap]:
-        """Return how far apart the two models are."""
-
-    def response(self, runs: Runs) -> list[Gap]:
-        """Return how far apart two runs of the reference are."""
-
-    def leap(self, runs: Runs, largest: Gap) -> Pair | None:
-        """Return the call where a difference arises at once, or None where it grows from call to call."""
 
 
 def worst(gaps: Iterable[Gap]) -> float:
@@ -130,8 +109,27 @@ class Ends:
         return [*_outputs(same, runs), *_losses(runs)]
 
     def leap(self, runs: Runs, largest: Gap) -> Pair | None:
-        """Return the innermost call whose own code makes the difference leap."""
-        return leap(self._alignment, runs)
+        """Return the first matched call, inner ones first, whose own code makes the difference leap; or None: it grows.
+
+        That is by more than `VANISHES` times what its inputs, and the outputs of the calls inside, are apart.
+        """
+        calls = [{call.key: call for call in trace.calls} for trace in (runs.reference, runs.candidate)]
+        given: dict[Key, float] = {}
+        """The largest difference among the outputs of the matched calls inside, by the enclosing candidate's call."""
+        for pair in sorted(self._alignment.pairs, key=lambda pair: pair.candidate.end):
+            ours, theirs = calls[0].get(pair.reference.key), calls[1].get(pair.candidate.key)
+            if ours is None or theirs is None:
+                continue
+            taken = _sampled(runs, ours.inputs, theirs.inputs, pair.inputs)
+            made = _sampled(runs, ours.outputs, theirs.outputs, pair.outputs)
+            known = max(taken, given.pop(pair.candidate.key, 0.0))
+            around = self._alignment.around(pair)
+            if around is not None:
+                given[around.key] = max(given.get(around.key, 0.0), made)
+            eps = epsilon_of(*(leaf.dtype for leaf in (*ours.outputs, *theirs.outputs)))
+            if made > VANISHES * max(known, CONSTANT(eps), NEGLIGIBLE(eps)):
+                return pair
+        return None
 
 
 class Gradients:
@@ -188,6 +186,10 @@ class Gradients:
                 yield Gap(Phase.BACKWARD, what, apart.rel_l2, apart.max_abs, eps, names)
 
 
+Wholes = Ends | Gradients
+"""One aspect of two whole models."""
+
+
 def is_mask(value: Array | None) -> bool:
     """Return whether an input is a mask, of zeros and ones: one model computes with it, the other compares it."""
     return value is not None and bool(np.isin(value, (0, 1)).all())
@@ -210,30 +212,6 @@ def _losses(runs: Runs) -> Iterator[Gap]:
         share = 0.0 if error == 0 else error / abs(ours) if ours else float("inf")
         eps = epsilon_of(*(str(one.dtype) for one in runs.reference.outputs)) or epsilon_of("float32")
         yield Gap(Phase.LOSS, What("loss"), share, error, eps, (("loss", 0), ("loss", 0)))
-
-
-def leap(alignment: Alignment, runs: Runs) -> Pair | None:
-    """Return the first matched call, inner ones first, whose own code makes the difference leap; None where it grows.
-
-    That is by more than `VANISHES` times what its inputs, and the outputs of the calls inside, are apart.
-    """
-    calls = [{call.key: call for call in trace.calls} for trace in (runs.reference, runs.candidate)]
-    given: dict[Key, float] = {}
-    """The largest difference among the outputs of the matched calls inside, by the enclosing candidate's call."""
-    for pair in sorted(alignment.pairs, key=lambda pair: pair.candidate.end):
-        ours, theirs = calls[0].get(pair.reference.key), calls[1].get(pair.candidate.key)
-        if ours is None or theirs is None:
-            continue
-        taken = _sampled(runs, ours.inputs, theirs.inputs, pair.inputs)
-        made = _sampled(runs, ours.outputs, theirs.outputs, pair.outputs)
-        known = max(taken, given.pop(pair.candidate.key, 0.0))
-        around = alignment.around(pair)
-        if around is not None:
-            given[around.key] = max(given.get(around.key, 0.0), made)
-        eps = epsilon_of(*(leaf.dtype for leaf in (*ours.outputs, *theirs.outputs)))
-        if made > VANISHES * max(known, CONSTANT(eps), NEGLIGIBLE(eps)):
-            return pair
-    return None
 
 
 def _sampled(runs: Runs, ours: Sequence[Leaf], theirs: Sequence[Leaf], matched: Iterable[tuple[int, int]]) -> float:
