@@ -28,10 +28,6 @@ def _erf(x: Array) -> Any:
     return np.array([math.erf(one) for one in x])
 
 
-def _elu(x: Array) -> Any:
-    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
-
-
 _FUNCTIONS: Mapping[str, Callable[[Array], Any]] = {
     "relu": lambda x: np.maximum(x, 0),
     "relu6": lambda x: np.clip(x, 0, 6),
@@ -47,7 +43,7 @@ _FUNCTIONS: Mapping[str, Callable[[Array], Any]] = {
     "tanh": np.tanh,
     "softplus": _softplus,
     "mish": lambda x: x * np.tanh(_softplus(x)),
-    "elu": _elu,
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
     "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0))),
     "hard_sigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
     "hard_sigmoid (slope 0.2)": lambda x: np.clip(0.2 * x + 0.5, 0, 1),

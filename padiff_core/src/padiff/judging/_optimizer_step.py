@@ -93,9 +93,10 @@ def of_one_cause(
         groups[tuple(own)] = [one for key in own for one in groups.pop(key)]
     for key, group in groups.items():
         worst = max((finding for _, finding in group), key=_size)
-        if isinstance(key, tuple):
-            among = {"least": min(key), "most": max(key)}
-            worst = attrs.evolve(worst, cause=Cause("step_scaled", {**among, **_besides(worst.cause)}, verified=True))
+        if isinstance(key, tuple) and worst.cause is not None:
+            besides = {name: value for name, value in worst.cause.parameters.items() if name != "times"}
+            among = {"least": min(key), "most": max(key), **besides}
+            worst = attrs.evolve(worst, cause=Cause("step_scaled", among, verified=True))
         names = list(dict.fromkeys(x.candidate.parameter.path for x, _ in group))
         if len(names) == 1:  # several of the reference may lie in one
             yield worst
@@ -118,10 +119,6 @@ def _elements(group: Sequence[tuple[Link, Finding]]) -> int:
 
 def _is_number(link: Link) -> bool:
     return math.prod(link.candidate.shape) == 1
-
-
-def _besides(cause: Cause | None) -> dict[str, Any]:
-    return {} if cause is None else {name: value for name, value in cause.parameters.items() if name != "times"}
 
 
 def _key(cause: Cause | None, known: Mapping[object, Any]) -> object:

@@ -160,7 +160,7 @@ def _by_figures(ours: Summary, theirs: Summary) -> tuple[Difference, bool]:
         inf = float("inf")
         found = Difference(equal=False, rel_l2=inf, max_abs=inf, scale=float("nan"), shape_equal=alike, **figures)
         return found, False
-    scale = 0.0 if ours.norm is None or not ours.size else ours.norm / ours.size**0.5
+    scale = magnitude(ours)
     errors = [0.0]
     most = 0.0
     estimated = _by_sketches(ours, theirs)

@@ -42,11 +42,7 @@ def harmless(judge: Judge, found: Sequence[Suspicion], runs: Runs) -> list[Suspi
     least = min(1.0, *(one.ruling.figures.rel_l2 for one in differing))  # of a reference of zeros it is infinite
     bound = epsilon_of("float32") * least  # what is damped on its way to the outputs is a fault all the same
     held = [one.held for one in differing]
-    more = [
-        of_parameter(judge, check, lambda alone: alone.gradients)
-        for check in judge.forced.gradients
-        if check.link.candidate in held
-    ]
+    more = [of_parameter(judge, check) for check in judge.forced.gradients if check.link.candidate in held]
     bench = judge.settler.bench
     # Most faults show in what the models give: then the backward passes of two whole models in float64 are spared.
     ahead = attrs.evolve(bench, backward=False)

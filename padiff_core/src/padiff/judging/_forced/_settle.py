@@ -7,7 +7,7 @@ the format's machine epsilon.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import attrs
@@ -38,7 +38,6 @@ from padiff.numerics import (
     is_suspect,
 )
 from padiff.report import SIDES, Cause, Evidence, Figures, Verdict
-from padiff.trace import Key
 
 
 @attrs.define(eq=False)
@@ -68,10 +67,8 @@ class Settler:
         self._replays = PairReplays(bench, replays)
         self.randomness = Randomness(bench, self._replays)
         self._narrow = Narrow(self.runs, self._replays)
-        self._idle: dict[tuple[frozenset[Key], frozenset[Key]], Settler] = {}
-        """Calls that do nothing -> what settles suspects without them."""
-        self._still: Settler | None = None
-        """What settles suspects in evaluation mode."""
+        self._others: dict[Hashable, Settler] = {}
+        """Another condition -> what settles suspects under it."""
         self._floors: dict[tuple[Any, ...], tuple[float, str]] = {}
         """What calls that round alike have in common -> the noise floor of one of them, and its path."""
 
@@ -234,9 +231,7 @@ class Settler:
         known, pair = self.randomness, asked.pair
         alone = known.drawing_alone(pair)
         if any(alone) and not known.samples(asked, ours=not alone[0]):
-            keys = [frozenset(call.key for call in calls) for calls in alone]
-            calls = keys[0], keys[1]
-            idle = self._idle.setdefault(calls, Settler(attrs.evolve(self.bench, idle=calls), self._replays.shared))
+            idle = self._under(idle=tuple(frozenset(call.key for call in calls) for calls in alone))
             without = idle._alone(attrs.evolve(asked, native=TOGETHER_AT_SIGHT, truth=None))
             if without.settled and without.verdict is not Verdict.DIFFERS:
                 told = [described(call) for call in (*alone[0], *alone[1])]
@@ -258,14 +253,19 @@ class Settler:
             return Ruling(Verdict.DIFFERS, asked.figures, (Evidence.of("distribution", seeds=SEEDS[0]),))
         return random("stochastic") if sampled[0] else ruling
 
+    def _under(self, **condition: Any) -> Settler:
+        """Return what settles suspects under another condition of the bench."""
+        key = tuple(condition.items())
+        if key not in self._others:
+            self._others[key] = Settler(attrs.evolve(self.bench, **condition), self._replays.shared)
+        return self._others[key]
+
     def _evaluated(self, asked: Question) -> Ruling | None:
         """Rule on what chance hides by what both sides do in evaluation mode; None where they are together there.
 
         Also where one of them draws there too, or does not compute the value.
         """
-        if self._still is None:
-            self._still = Settler(attrs.evolve(self.bench, evaluating=True), self._replays.shared)
-        still = self._still
+        still = self._under(evaluating=True)
         ours, theirs = still.runs(asked.pair, None, backward=asked.backward).values(asked.read)
         if ours is None or theirs is None or not is_suspect(apart := difference(ours, theirs), ours.dtype, asked.scale):
             return None

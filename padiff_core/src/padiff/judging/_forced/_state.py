@@ -6,7 +6,7 @@ They are of a call whose own outputs and gradients were judged before; what thes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -96,7 +96,7 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     if cut_off or any(judge.leaks(pair, excused) for pair in pairs):
         judge.unproven = True
         return None  # further on
-    read = of_parameter(judge, check, lambda alone: alone.gradients)
+    read = of_parameter(judge, check)
     what = What("parameter_gradient", check.link.candidate.part.parameter)
     truth = check.reference if len(pairs) == 1 else None
     recorded = is_recorded(judge.settler.bench.reference)
@@ -147,7 +147,7 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
         return None
     if not check.is_suspect(negligible(pairs[0])):
         return None
-    read = of_parameter(judge, check, lambda alone: alone.buffers)
+    read = of_parameter(judge, check)
     truth = check.reference if len(pairs) == 1 else None
     asked = Question(pairs[0], read, check.difference, truth, check.scale, backward=False)
     ruling = judge.settler.settle(asked)
@@ -246,13 +246,14 @@ def _frameworks(judge: Judge) -> tuple[str, str]:
     return bench.reference.about.framework, bench.candidate.about.framework
 
 
-def of_parameter(judge: Judge, check: StateCheck, table: Callable[[Replayed], dict[str, Array]]) -> Reader:
+def of_parameter(judge: Judge, check: StateCheck) -> Reader:
     """Return what reads a parameter's gradient, or a buffer, in the candidate's layout."""
     link = check.link
 
     def read(alone: Replayed, ours: bool) -> Array | None:
         def native(parameter: ParameterRecord) -> Array | None:
-            known = next((table(alone)[path] for path in parameter.paths if path in table(alone)), None)
+            table = alone.buffers if link.buffer else alone.gradients
+            known = next((table[path] for path in parameter.paths if path in table), None)
             if known is None and link.buffer and not parameter.buffer:
                 # A buffer may be made of parameters too, which a run does not change.
                 bench = judge.settler.bench
