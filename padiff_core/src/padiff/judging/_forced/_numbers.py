@@ -42,7 +42,8 @@ def differing_numbers(
         return not _is_same(ours[path], theirs[path], eps, least, rule)
 
     differing = [path for path in ours if path in theirs and differs(path)]
-    again = _again(reference, task) if differing else {}
+    once_more = ends_of(reference, task, seed=task.seed + 1, backward=False) if differing else None
+    again: Numbers = {} if once_more is None else once_more.numbers
     for path in differing:
         if path not in again or not np.array_equal(ours[path], again[path], equal_nan=_is_floating(ours[path])):
             yield Note("numbers_vary", {"name": path})
@@ -54,10 +55,10 @@ def differing_numbers(
         what = What("number", path)
         rest: dict[str, Any] = {"figures": figures, "source": True, "step": step}
         yield finding_at(root, Phase.FORWARD, what, Evidence("numbers", data), **rest)
-    for side, alone in zip(SIDES, (ours.keys() - theirs.keys(), theirs.keys() - ours.keys()), strict=True):
-        some = [path for path in sorted(alone) if (ours if side == "reference" else theirs)[path].size]
-        if some:
-            yield Note("numbers_alone", {"side": side, "names": some})
+    for side, here, there in zip(SIDES, (ours, theirs), (theirs, ours), strict=True):
+        alone = [path for path in sorted(here.keys() - there.keys()) if here[path].size]
+        if alone:
+            yield Note("numbers_alone", {"side": side, "names": alone})
 
 
 def _is_floating(array: Array) -> bool:
@@ -78,12 +79,6 @@ def _is_same(ours: Array, theirs: Array, eps: float, least: float, rule: Rule | 
 
 def _wide(array: Array) -> Array:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
-
-
-def _again(reference: Side, task: Task) -> Numbers:
-    """Return the numbers that the reference returns once more, by another seed."""
-    again = ends_of(reference, task, seed=task.seed + 1, backward=False)
-    return {} if again is None else again.numbers
 
 
 def _shown(array: Array) -> str:

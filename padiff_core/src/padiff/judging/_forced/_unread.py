@@ -65,10 +65,12 @@ def _unread(sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Runs, ro
     before = native.reference.outputs, native.candidate.outputs
     for i, j in root.inputs:
         changed = _changed(tasks[0], i), _changed(tasks[1], j)
-        after = [None if task is None else _outputs(side, task) for side, task in zip(sides, changed, strict=True)]
-        ours, theirs = after
-        if ours is None or theirs is None:
+        both = zip(sides, changed, strict=True)
+        after = [None if task is None else ends_of(side, task, backward=False) for side, task in both]
+        known = [one.outputs for one in after if one is not None]
+        if len(known) < len(sides):
             continue
+        ours, theirs = known
         answers = [_largest_beyond(*both) > 0.0 for both in zip(before, (ours, theirs), strict=True)]
         names = root.reference.inputs[i].path, root.candidate.inputs[j].path
         if set(answers) == {True, False}:
@@ -91,12 +93,6 @@ def _changed(task: Task, index: int) -> Task | None:
     places = count()
     *args, kwargs = map_leaves(given, is_array, lambda _, leaf: other if next(places) == index else leaf)
     return attrs.evolve(task, args=tuple(args), kwargs=kwargs)
-
-
-def _outputs(side: Side, task: Task) -> list[Array] | None:
-    """Return what a model gives on a task; None where it does not run so."""
-    after = ends_of(side, task, backward=False)
-    return None if after is None else after.outputs
 
 
 def _between(root: Pair, ours: Sequence[Array], theirs: Sequence[Array]) -> float:
