@@ -36,12 +36,11 @@ def _location(call: Call, at: Call | None) -> str | None:
     A module of the user's own is located at its forward; one of the framework's where the user calls it.
     """
     definition = call.module.definition
-    own = definition is not None and (call.parent is None or _is_users(call, definition[0]))
     if at is not None and at is not call and at.frames:
         # Wrappers without a match may lie between: the line is the one in the call's own code.
         own_lines = [f for f in at.frames if (f.file, f.start) == definition and not f.library]
         return _line(own_lines or at.frames)
-    if definition is not None and own:
+    if definition is not None and (call.parent is None or _is_users(call, definition[0])):
         return f"{definition[0]}:{definition[1]}"
     return _line(call.frames)
 

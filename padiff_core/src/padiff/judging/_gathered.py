@@ -140,5 +140,5 @@ def _is_explained(call: Call, changed: Collection[str | None], whole: Collection
     """Return whether a call's own parameters are known to differ; those below it too, where it is taken as a whole."""
     if call.path in whole:
         below = f"{call.path}." if call.path else ""
-        return any(path is not None and (path == call.path or path.startswith(below)) for path in changed)
+        return any(path is not None and f"{path}.".startswith(below) for path in changed)
     return call.path in changed and call.leaf
