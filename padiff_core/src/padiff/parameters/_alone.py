@@ -29,12 +29,12 @@ class PartAlone:
     @property
     def unit(self) -> HeldUnit:
         """Return the unit that it is a role of."""
-        return self.match.reference if self.ours else self.match.candidate
+        return self.match.units[not self.ours]
 
     @property
     def partner(self) -> HeldUnit:
         """Return the other side's unit, which has no such role."""
-        return self.match.candidate if self.ours else self.match.reference
+        return self.match.units[self.ours]
 
     def is_idle(self, gradient: Native) -> bool:
         """Return whether no gradient comes to it, but for rounding: keys are all moved alike by a bias of theirs.

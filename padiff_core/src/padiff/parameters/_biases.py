@@ -14,7 +14,7 @@ from padiff.alignment import similarity
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._links import bare, is_joined
 from padiff.parameters._matching import best_first
-from padiff.parameters._roles import UnitMatch, link_roles
+from padiff.parameters._roles import UnitMatch
 from padiff.parameters._splitting import ADDED, left_over_of
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow, Source, called, joint_of
@@ -38,11 +38,11 @@ def _added(known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], o
     """Yield matches of one side's biases with vectors of the other, whose dataflow is given."""
     biases: dict[frozenset[str], list[HeldUnit]] = {}
     for match in known.matches:
-        unit, partner = (match.reference, match.candidate)[:: 1 if ours else -1]
+        unit, partner = match.units[:: 1 if ours else -1]
         held = unit.roles.get(_BIAS) if match.links and unit.kind is not None else None
         if held is not None and held.parameter.path in left[not ours]:
             biases.setdefault(_holders(partner), []).append(_piece(unit, _BIAS, held))
-    others = known.candidate if ours else known.reference
+    others = known.sides[ours]
     vectors = {
         _piece(unit, role, held): _sources(held, flow) if _is_added(held, flow) else _in_one_operation(held, flow)
         for unit in (others if biases else ())
@@ -55,8 +55,7 @@ def _added(known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], o
         names = similarity([_held(one).parameter.path for one in some], [_held(one).parameter.path for one in behind])
         fits = [[_fits(one, other) for other in behind] for one in some]
         for i, j in best_first((names + 1) * fits):
-            both = (some[i], behind[j]) if ours else (behind[j], some[i])
-            yield UnitMatch(*both, link_roles(*both)[1])
+            yield UnitMatch.of(*(some[i], behind[j])[:: 1 if ours else -1])
             del vectors[behind[j]]
 
 

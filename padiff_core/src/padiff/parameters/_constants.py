@@ -55,7 +55,7 @@ def buffers_of(model: Description, units: Units) -> list[HeldUnit]:
 def with_buffers(
     known: Correspondence,
     models: tuple[Description, Description],
-    read: tuple[Native, Native],
+    read: tuple[Native, Native] | None,
     is_state: Callable[[Held, Held], bool],
     match: Match | None,
 ) -> Correspondence:
@@ -63,11 +63,12 @@ def with_buffers(
 
     By shape those go first that lie beside parameters that belong together. What ``is_state`` names, and what is
     independent of the other side's, is matched as parameters are; what is left are the correspondence's constants.
+    Where nothing ``read``s values these tell nothing.
     """
     ours, theirs, fits = _free_buffers(known, models)
     values: dict[HeldUnit, Array] = {}
-    for one, other in fits:
-        for unit, side in ((one, read[0]), (other, read[1])):
+    for pair in fits:
+        for unit, side in zip(pair, read or (), strict=False):
             if unit not in values:
                 values[unit] = _value(unit, side)
     pairs: dict[HeldUnit, HeldUnit] = {}
@@ -84,7 +85,8 @@ def with_buffers(
         single = {pair for pair in near if seen[pair[0]] == seen[pair[1]] == 1}
         take(lambda one, other: (one, other) in single)
 
-    take(lambda one, other: is_alike(_turned(one, other, values), values[other]))
+    if read is not None:
+        take(lambda one, other: is_alike(_turned(one, other, values), values[other]))
     some, others = (
         [unit for unit in units if unit in values and unit not in {*pairs, *taken}] for units in (ours, theirs)
     )
@@ -102,37 +104,13 @@ def with_buffers(
     take_single(rest)
     state: list[UnitMatch] = []
     constants: list[UnitMatch] = []
-    iterated = _of_power_iterations(pairs, values, models[0])
+    iterated = _of_power_iterations(pairs, values, models[0]) if read else set()
     for one, other in pairs.items():
         link = _link(one, other)
         assert link is not None
-        held = link.reference, link.candidate
-        own = one in iterated or _is_independent(_turned(one, other, values), values[other])
-        own = own or all(map(_is_power_vector, held))
-        (state if own or is_state(*held) else constants).append(UnitMatch(one, other, [link]))
-    return attrs.evolve(known, matches=[*known.matches, *state], constants=constants)
-
-
-def with_buffers_by_name(
-    known: Correspondence, models: tuple[Description, Description], is_state: Callable[[Held, Held], bool]
-) -> Correspondence:
-    """Return the correspondence with buffers matched where no value tells: by name, or as the one that fits another.
-
-    What ``is_state`` names is matched as parameters are; the rest are the correspondence's constants.
-    """
-    _, _, fits = _free_buffers(known, models)
-    seen = Counter(unit for pair in fits for unit in pair)
-    found: dict[HeldUnit, HeldUnit] = {}
-    named = [(one, other) for one, other in fits if one.path == other.path and [*one.roles] == [*other.roles]]
-    for one, other in (*named, *((a, b) for a, b in fits if seen[a] == seen[b] == 1)):
-        if one not in found and other not in found.values():
-            found[one] = other
-    state: list[UnitMatch] = []
-    constants: list[UnitMatch] = []
-    for one, other in found.items():
-        link = _link(one, other)
-        assert link is not None
-        (state if is_state(link.reference, link.candidate) else constants).append(UnitMatch(one, other, [link]))
+        own = one in iterated or (read is not None and _is_independent(_turned(one, other, values), values[other]))
+        own = own or is_state(link.reference, link.candidate) or all(map(_is_power_vector, link.ends))
+        (state if own else constants).append(UnitMatch(one, other, [link]))
     return attrs.evolve(known, matches=[*known.matches, *state], constants=constants)
 
 
@@ -173,7 +151,7 @@ def _free_buffers(
     given = {link.candidate.parameter.path for _, link in known.links}
     ours, theirs = (
         [unit for unit in (*_loose(units), *buffers_of(model, units)) if _is_free(unit, taken)]
-        for units, model, taken in zip((known.reference, known.candidate), models, (linked, given), strict=True)
+        for units, model, taken in zip(known.sides, models, (linked, given), strict=True)
     )
     return ours, theirs, [(one, other) for one in ours for other in theirs if _link(one, other) is not None]
 

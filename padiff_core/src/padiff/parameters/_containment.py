@@ -17,7 +17,7 @@ def out_of_place(matches: Sequence[UnitMatch]) -> int:
     found = [match for match in matches if match.links]
     inside: tuple[dict[str, set[int]], dict[str, set[int]]] = {}, {}
     for index, match in enumerate(found):
-        for held, unit in zip(inside, (match.reference, match.candidate), strict=True):
+        for held, unit in zip(inside, match.units, strict=True):
             for path in composites(unit.module.path):
                 held.setdefault(path, set()).add(index)
     stray: set[int] = set()

@@ -52,6 +52,11 @@ class Correspondence:
     """Candidate's module -> (reference's unit, candidate's unit) under which its code would be right, against names."""
 
     @property
+    def sides(self) -> tuple[Sequence[HeldUnit], Sequence[HeldUnit]]:
+        """Return the units of both sides, the reference's first."""
+        return self.reference, self.candidate
+
+    @property
     def links(self) -> Iterator[tuple[UnitMatch, Link]]:
         """Yield every link with its match."""
         return ((match, link) for match in self.matches for link in match.links)

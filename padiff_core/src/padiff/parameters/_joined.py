@@ -13,7 +13,7 @@ import attrs
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import bare
 from padiff.parameters._packing import Packing, extent
-from padiff.parameters._roles import UnitMatch, link_roles
+from padiff.parameters._roles import UnitMatch
 from padiff.parameters._splitting import left_over_of
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow
@@ -33,8 +33,7 @@ def with_joined(known: Correspondence, flows: tuple[Flow, Flow], *, within: bool
     left = left_over_of(known)
     if not all(left):
         return known
-    sides = known.reference, known.candidate
-    free = [list(_alone(*one, axes=_MOST_AXES + 1)) for one in zip(sides, flows, left, strict=True)]
+    free = [list(_alone(*one, axes=_MOST_AXES + 1)) for one in zip(known.sides, flows, left, strict=True)]
     found = [*_joined(*free, ours=True, within=within), *_joined(*free[::-1], ours=False, within=within)]
     packed = [Packed(one, one.matches(next(one.arrangements()))) for one in found]
     matches = [*known.matches, *(match for one in packed for match in one.matches)]
@@ -50,7 +49,7 @@ def with_last(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence
     left = left_over_of(known)
     if not all(left):
         return known
-    sides = [[*_alone(*one)] for one in zip((known.reference, known.candidate), flows, left, strict=True)]
+    sides = [[*_alone(*one)] for one in zip(known.sides, flows, left, strict=True)]
     met = [_by_shape(unit for unit in units if _is_met(unit, flow)) for units, flow in zip(sides, flows, strict=True)]
     every = list(map(_by_shape, sides))
     pairs: list[tuple[HeldUnit, HeldUnit]] = []
@@ -62,10 +61,7 @@ def with_last(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence
     together: dict[tuple[str, str], list[tuple[HeldUnit, HeldUnit]]] = {}
     for a, b in pairs:
         together.setdefault((a.module.path, b.module.path), []).append((a, b))
-    found = []
-    for few in together.values():
-        mine, yours = (_as_one([both[side] for both in few]) for side in (0, 1))
-        found.append(UnitMatch(mine, yours, link_roles(mine, yours)[1]))
+    found = [UnitMatch.of(*map(_as_one, zip(*few, strict=True))) for few in together.values()]
     return attrs.evolve(known, matches=[*known.matches, *found])
 
 

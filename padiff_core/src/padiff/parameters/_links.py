@@ -121,6 +121,11 @@ class Link:
         return (self.reference,)
 
     @property
+    def ends(self) -> tuple[Held, ...]:
+        """Return where the values of both sides lie."""
+        return (*self.references, self.candidate)
+
+    @property
     def buffer(self) -> bool:
         """Return whether it is a buffer that is matched."""
         return self.reference.parameter.buffer

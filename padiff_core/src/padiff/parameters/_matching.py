@@ -42,13 +42,9 @@ def same_order(reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit]) -> 
 
 
 def _all_fit(pairs: Iterable[tuple[HeldUnit, HeldUnit]]) -> list[UnitMatch] | None:
-    matches = []
-    for ours, theirs in pairs:
-        score, links = link_roles(ours, theirs)
-        if score < FULL:
-            return None
-        matches.append(UnitMatch(ours, theirs, links))
-    return matches
+    found = list(pairs)
+    fits = all(link_roles(*pair)[0] >= FULL for pair in found)
+    return [UnitMatch.of(*pair) for pair in found] if fits else None
 
 
 def match_units(
@@ -69,7 +65,7 @@ def match_units(
     found = _matched_within(reference, candidate, fixed, known or {})
     if not (fixed.named or fixed.groups):
         return found
-    sure = ((match.reference, match.candidate) for match in found if match.links)
+    sure = (match.units for match in found if match.links)
     return _matched_within(reference, candidate, fixed.whole, indices(sure, reference, candidate))
 
 
@@ -106,7 +102,7 @@ def _matched_within(
     pairs = _aligned_between(kept, scores)
     pairs = [*kept.items(), *_swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)]
     pairs += _misfits(pairs, reference, candidate, names)
-    return [UnitMatch(reference[i], candidate[j], link_roles(reference[i], candidate[j])[1]) for i, j in sorted(pairs)]
+    return [UnitMatch.of(reference[i], candidate[j]) for i, j in sorted(pairs)]
 
 
 def regions_of(

@@ -17,7 +17,7 @@ import attrs
 from padiff.parameters._arrangements import Arrangement, orders_of
 from padiff.parameters._groups import LINEAR, Group
 from padiff.parameters._links import bare
-from padiff.parameters._roles import UnitMatch, link_roles
+from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import Held, HeldUnit, with_added
 
 _MOST_ORDERS = 24
@@ -156,9 +156,8 @@ class Packing:
         return HeldUnit(unit.module, name, kind, cut, unit.settings)
 
     def _match(self, piece: HeldUnit, member: HeldUnit) -> UnitMatch:
-        reference, candidate = (piece, member) if self.ours else (member, piece)
-        links = link_roles(reference, candidate)[1]
-        return UnitMatch(reference, candidate, [attrs.evolve(x, open=False) for x in links] if self._turns else links)
+        match = UnitMatch.of(*(piece, member)[:: 1 if self.ours else -1])
+        return attrs.evolve(match, links=[attrs.evolve(x, open=False) for x in match.links]) if self._turns else match
 
 
 def _part_of(held: Held, shape: tuple[int, ...], **where: Any) -> Held:

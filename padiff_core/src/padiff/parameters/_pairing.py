@@ -72,7 +72,7 @@ def _packed_unrun(matches: Sequence[UnitMatch], ours: Units, theirs: Units) -> l
     )
     packings = find_packings((listed[0], listed[1]), left, {})
     gone = {unit for packing in packings for unit in packing.units}
-    kept = [match for match in matches if not gone & {match.reference, match.candidate}]
+    kept = [match for match in matches if gone.isdisjoint(match.units)]
     return kept + [match for packing in packings for match in packing.matches(next(packing.arrangements()))]
 
 
@@ -150,7 +150,7 @@ def _paired(
 
     pairs, symmetric = by_flow(())
     if guess is not None:
-        known = indices(map(_ends, guess.one_to_one), ours, theirs)
+        known = indices((match.units for match in guess.one_to_one), ours, theirs)
         if preserved(graphs, known) >= preserved(graphs, pairs):
             matches = with_pieces(ours, theirs, guess.one_to_one, matcher(flows, fixed))
             matches = with_mapped_parameters(matches, ours, theirs, fixed)
@@ -175,7 +175,7 @@ def _paired(
                 other = _what_ran_first(mine, yours, fixed, still, run)
                 matches = other if len(run & _without_counterpart(mine, yours, other)) < len(left) else matches
             # Units that are only left between the same neighbours say nothing of what is around them.
-            fitting = (_ends(match) for match in matches if match.links)
+            fitting = (match.units for match in matches if match.links)
             lacking, known = _without_counterpart(mine, yours, matches), indices(fitting, ours, theirs)
             if freed == "astray":
                 astray = _astray(known, graphs)
@@ -184,7 +184,7 @@ def _paired(
             elif freed:
                 packed_so = find_packings(graphs, lacking, known, gone=gone, freed=True)
                 taken = {unit for packing in packed_so for unit in packing.units}
-                lacking |= {unit for both in map(_ends, matches) if not taken.isdisjoint(both) for unit in both}
+                lacking |= {unit for match in matches if not taken.isdisjoint(match.units) for unit in match.units}
             freed = ""
             # What found a counterpart only now may leave others that pack what is left.
             new = find_packings(graphs, lacking, known, gone=gone)
@@ -214,7 +214,7 @@ def _what_ran_first(mine: Units, yours: Units, fixed: Resolved, still: Pairs, ru
     """Return the matches of what ran on both sides, then of the rest with what is left: names count for less."""
     met = [unit for unit in mine if unit in run], [unit for unit in yours if unit in run]
     sure = match_units(*met, fixed, indices(((mine[i], yours[j]) for i, j in still.items()), *met))
-    return match_units(mine, yours, fixed, indices((_ends(one) for one in sure if one.links), mine, yours))
+    return match_units(mine, yours, fixed, indices((one.units for one in sure if one.links), mine, yours))
 
 
 def _contradicting(graphs: tuple[Graph, Graph], known: Pairs, packings: Sequence[Packing]) -> int:
@@ -327,8 +327,4 @@ def _astray(known: Pairs, graphs: tuple[Graph, Graph]) -> Pairs:
 
 def _without_counterpart(ours: Units, theirs: Units, matches: Sequence[UnitMatch]) -> set[HeldUnit]:
     """Return the units that found no counterpart that fits."""
-    return {*ours, *theirs}.difference(*(_ends(match) for match in matches if match.links))
-
-
-def _ends(match: UnitMatch) -> tuple[HeldUnit, HeldUnit]:
-    return match.reference, match.candidate
+    return {*ours, *theirs}.difference(*(match.units for match in matches if match.links))

@@ -8,7 +8,7 @@ import attrs
 
 from padiff.parameters._links import Link
 from padiff.parameters._roles import UnitMatch, link_roles
-from padiff.parameters._units import Held, HeldUnit
+from padiff.parameters._units import HeldUnit
 
 Units = Sequence[HeldUnit]
 Homes = dict[HeldUnit, UnitMatch]
@@ -25,10 +25,10 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
     """
     partner = {one.reference: one.candidate for one in matches}
     whole = {one.reference: one.candidate for one in matches if _is_whole(one)}
-    cut = {held.parameter.path for one in matches for link in one.links for held in _cut(link)}
+    cut = {held.parameter.path for one in matches for held in one.ends if held.part.partial}
     units = {*ours, *theirs}
     # What a guess ties in pieces stays as it is.
-    tied = {held for one in matches if not units.issuperset((one.reference, one.candidate)) for held in _ends(one)}
+    tied = {held for one in matches if not units.issuperset(one.units) for held in one.ends}
     kept = {*whole, *whole.values()}
     kept |= {unit for unit in units if _paths(unit) <= cut or not tied.isdisjoint(unit.roles.values())}
     pieces = [{unit: list(_pieces(unit)) for unit in units if unit not in kept} for units in (ours, theirs)]
@@ -40,32 +40,16 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
     ]
     full = [one for one in matches if one.links and next(one.missing, None) is None]
     homes = {
-        piece: one
-        for one in full
-        for side, unit in zip(pieces, (one.reference, one.candidate), strict=True)
-        for piece in side.get(unit, ())
+        piece: one for one in full for side, unit in zip(pieces, one.units, strict=True) for piece in side.get(unit, ())
     }
     found = match(split[0], split[1], whole, homes)
     home = [{piece: unit for unit, all_of_them in side.items() for piece in all_of_them} for side in pieces]
     matched = {a: b for a, b in found.items() if a in home[0] and b in home[1]}
     result = [one for one in matches if one.reference in whole or one.reference not in pieces[0]]
     result += [_joined(one, matched, pieces[0]) for one in matches if one not in result]
-    elsewhere = [(a, b) for a, b in matched.items() if partner.get(home[0][a]) is not home[1][b]]
-    linked = {held for one in result for link in one.links for held in (link.reference, link.candidate)}
-    for a, b in elsewhere:
-        links = link_roles(a, b)[1]
-        if not linked & {held for link in links for held in (link.reference, link.candidate)}:
-            result.append(UnitMatch(a, b, links))
-    return result
-
-
-def _ends(match: UnitMatch) -> Iterator[Held]:
-    return (held for link in match.links for held in (*link.references, link.candidate))
-
-
-def _cut(link: Link) -> Iterator[Held]:
-    """Yield the ends of a link that are a part of a parameter."""
-    return (held for held in (*link.references, link.candidate) if held.part.partial)
+    elsewhere = [UnitMatch.of(a, b) for a, b in matched.items() if partner.get(home[0][a]) is not home[1][b]]
+    linked = {held for one in result for held in one.ends}
+    return result + [one for one in elsewhere if linked.isdisjoint(one.ends)]
 
 
 def _paths(unit: HeldUnit) -> set[str]:
@@ -74,7 +58,7 @@ def _paths(unit: HeldUnit) -> set[str]:
 
 def _is_whole(match: UnitMatch) -> bool:
     """Return whether two units belong together as they are: by rules, or since one that a rule speaks of has it all."""
-    loose = [unit.loose for unit in (match.reference, match.candidate)]
+    loose = [unit.loose for unit in match.units]
     return not any(loose) or (not all(loose) and next(match.missing, None) is None)
 
 
@@ -95,8 +79,6 @@ def _joined(match: UnitMatch, matched: dict[HeldUnit, HeldUnit], pieces: dict[He
         other = matched.get(piece)
         if other is not None and {id(held) for held in other.roles.values()} <= theirs:
             links += link_roles(piece, other)[1]
-    placed = {
-        held for a, b in matched.items() for link in link_roles(a, b)[1] for held in (link.reference, link.candidate)
-    }
-    links += [link for link in match.links if not {link.reference, link.candidate} & placed]
+    placed = {held for a, b in matched.items() for held in UnitMatch.of(a, b).ends}
+    links += [link for link in match.links if placed.isdisjoint(link.ends)]
     return UnitMatch(match.reference, match.candidate, links)

@@ -31,6 +31,21 @@ class UnitMatch:
     beside: str | None = None
     """Of several modules that the other side calls one for: the first of them, which that is matched with as well."""
 
+    @classmethod
+    def of(cls, reference: HeldUnit, candidate: HeldUnit, *, beside: str | None = None) -> UnitMatch:
+        """Return the match of two units, with those of their roles that belong together as `link_roles` says."""
+        return cls(reference, candidate, link_roles(reference, candidate)[1], beside)
+
+    @property
+    def units(self) -> tuple[HeldUnit, HeldUnit]:
+        """Return both units, the reference's first."""
+        return self.reference, self.candidate
+
+    @property
+    def ends(self) -> Iterator[Held]:
+        """Yield where the values that are linked lie, on both sides."""
+        return (held for link in self.links for held in link.ends)
+
     @property
     def modules(self) -> ModulePair:
         """Return the modules that hold the two."""
@@ -68,7 +83,7 @@ class UnitMatch:
     def missing(self) -> Iterator[tuple[str, Held, bool]]:
         """Yield (role, where it lies, whether it is the reference's) for roles that only one side has."""
         linked = {held for link in self.links for held in (link.reference, link.candidate)}
-        for unit, ours in ((self.reference, True), (self.candidate, False)):
+        for unit, ours in zip(self.units, (True, False), strict=True):
             for role, held in unit.roles.items():
                 if held not in linked:
                     yield role, held, ours

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -41,7 +41,7 @@ def with_shared(known: Correspondence, reference: Trace, candidate: Trace) -> Co
 
 def _with_lacking_matched(known: Correspondence, traces: tuple[Trace, Trace], ours: bool) -> Correspondence:
     """Return it with the layers without counterpart of one side, whose trace comes first, matched."""
-    units, others = (known.reference, known.candidate)[:: 1 if ours else -1]
+    units, others = known.sides[:: 1 if ours else -1]
     mine, yours = (trace.by_module() for trace in traces)
     models = [len(calls.get(trace.root.path, ())) or 1 for trace, calls in zip(traces, (mine, yours), strict=True)]
     partners: defaultdict[str, set[str]] = defaultdict(set)
@@ -81,11 +81,12 @@ def _with_lacking_matched(known: Correspondence, traces: tuple[Trace, Trace], ou
     if lacking.keys().isdisjoint(found):
         return known
     new = {path: one for path, one in found.items() if own.get(path) != one}
-    matches = [m for m in known.matches if (m.reference if ours else m.candidate).module.path not in new]
+    matches = [m for m in known.matches if m.units[not ours].module.path not in new]
     first = {one: path for path, one in own.items() if path not in new}
     for path in dict.fromkeys(call.path for call in rows if call.path in new):
         one = new[path]
-        matches += [_match(unit, shared[one][name], ours, first.get(one)) for name, unit in layers[path].items()]
+        both = ((unit, shared[one][name])[:: 1 if ours else -1] for name, unit in layers[path].items())
+        matches += [UnitMatch.of(*pair, beside=first.get(one)) for pair in both]
         first.setdefault(one, path)
     moves = {_without_common_end(path, first[one]) for path, one in own.items() if path in new and one in first}
     return _moved(attrs.evolve(known, matches=matches), sorted(moves), ours)
@@ -96,15 +97,13 @@ def _moved(known: Correspondence, moves: Sequence[tuple[str, str]], ours: bool) 
 
     That is the parts of packed layers, of which no layer is one of the other side's.
     """
-    units = known.reference if ours else known.candidate
     going = {
         match
         for match in known.matches
-        if match.beside is None
-        and any(_is_below((match.reference if ours else match.candidate), home) for home, _ in moves)
+        if match.beside is None and any(_is_below(match.units[not ours], home) for home, _ in moves)
     }
-    taken = {unit for m in known.matches if m.links and m not in going for unit in (m.reference, m.candidate)}
-    left = _layers([unit for unit in units if unit not in taken], {unit.module.path for unit in units})
+    taken = {unit for match in known.matches if match.links and match not in going for unit in match.units}
+    left = _layers(unit for unit in known.sides[not ours] if unit not in taken)
     packed = [
         next(filter(None, (_packed_there(one, *move, left, ours) for move in moves)), one) for one in known.packed
     ]
@@ -154,13 +153,13 @@ def with_copies(known: Correspondence) -> Correspondence:
     That is what no rule matches by itself: the parts of a packed layer. Copies that were matched before are made anew.
     """
     units = {*known.reference, *known.candidate}
-    matches = [m for m in known.matches if m.beside is None or {m.reference, m.candidate} <= units]
-    linked = {unit for match in matches if match.links for unit in (match.reference, match.candidate)}
+    matches = [m for m in known.matches if m.beside is None or units.issuperset(m.units)]
+    linked = {unit for match in matches if match.links for unit in match.units}
     copies: list[UnitMatch] = []
-    for ours, side in ((True, known.reference), (False, known.candidate)):
-        paths = [((m.reference if ours else m.candidate).module.path, m) for m in matches]
+    for ours, side in zip((True, False), known.sides, strict=True):
+        paths = [(m.units[not ours].module.path, m) for m in matches]
         twins = {_without_common_end(m.beside, path) for path, m in paths if m.beside not in (None, path)}
-        left = _layers([unit for unit in side if unit not in linked], {unit.module.path for unit in side})
+        left = _layers(unit for unit in side if unit not in linked)
         found = (_copied(match, home, twin, left, ours) for home, twin in sorted(twins) for match in matches)
         copies += filter(None, found)
     return attrs.evolve(known, matches=[*matches, *copies]) if len(matches) < len(known.matches) or copies else known
@@ -177,7 +176,7 @@ def _without_common_end(path: str, other: str) -> tuple[str, str]:
 
 def _copied(match: UnitMatch, home: str, twin: str, left: Layers, ours: bool) -> UnitMatch | None:
     """Return a match of what is below a module with what lies at the same place below its twin, without counterpart."""
-    unit = match.reference if ours else match.candidate
+    unit = match.units[not ours]
     if match.beside is not None or (ours and any(type(link) is not Link for link in match.links)):
         return None
     found = _there(unit, [_end(link, ours) for link in match.links], home, twin, left)
@@ -221,11 +220,11 @@ def _end(link: Link, ours: bool) -> Held:
     return link.reference if ours else link.candidate
 
 
-def _layers(units: Sequence[HeldUnit], paths: Iterable[str]) -> Layers:
-    wanted = {*paths}
+def _layers(units: Iterable[HeldUnit], paths: Collection[str] | None = None) -> Layers:
+    """Return the units by module, of some modules or of all."""
     found: defaultdict[str, dict[str, HeldUnit]] = defaultdict(dict)
     for unit in units:
-        if unit.module.path in wanted:
+        if paths is None or unit.module.path in paths:
             found[unit.module.path][unit.name] = unit
     return found
 
@@ -251,11 +250,6 @@ def _fits(units: Mapping[str, HeldUnit], others: Mapping[str, HeldUnit], ours: b
 
 def _trained(unit: HeldUnit) -> bool:
     return any(held.parameter.trainable for held in unit.roles.values())
-
-
-def _match(unit: HeldUnit, other: HeldUnit, ours: bool, beside: str | None) -> UnitMatch:
-    both = (unit, other) if ours else (other, unit)
-    return UnitMatch(*both, link_roles(*both)[1], beside)
 
 
 def _last(path: str) -> str:

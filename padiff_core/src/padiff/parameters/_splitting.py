@@ -16,7 +16,7 @@ from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._groups import LINEAR, as_maps, is_map
 from padiff.parameters._links import bare
 from padiff.parameters._roles import UnitMatch
-from padiff.parameters._units import Held, HeldUnit
+from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow, Source, joint_of
 
 Units = Sequence[HeldUnit]
@@ -31,9 +31,8 @@ def left_over(known: Correspondence) -> int:
 
 def left_over_of(known: Correspondence) -> tuple[set[str], set[str]]:
     """Return the paths of the parameters of both sides that have no counterpart."""
-    linked = {held.parameter.path for _, link in known.links for held in (*link.references, link.candidate)}
-    sides = (known.reference, known.candidate)
-    ours, theirs = ({held.parameter.path for unit in units for held in unit.roles.values()} for units in sides)
+    linked = {held.parameter.path for match in known.matches for held in match.ends}
+    ours, theirs = ({held.parameter.path for unit in units for held in unit.roles.values()} for units in known.sides)
     return ours - linked, theirs - linked
 
 
@@ -44,9 +43,9 @@ def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tu
     other side holds maps of as many features that have no counterpart.
     None where nothing is to be split.
     """
-    left, sides = left_over_of(known), (known.reference, known.candidate)
+    left, sides = left_over_of(known), known.sides
     # What is split gives free what it was matched with as a whole.
-    freed = {held.parameter.path for match in known.matches if _is_split(match, left) for held in _linked(match)}
+    freed = {held.parameter.path for match in known.matches if _is_split(match, left) for held in match.ends}
     maps = [set(_maps_without(units, lacking | freed)) for units, lacking in zip(sides, left, strict=True)]
     ours, theirs = (
         [part for unit in units for part in _parts(unit, flow, lacking, some)]
@@ -57,12 +56,8 @@ def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tu
 
 
 def _is_split(match: UnitMatch, left: tuple[set[str], set[str]]) -> bool:
-    units = zip((match.reference, match.candidate), left, strict=True)
+    units = zip(match.units, left, strict=True)
     return any(unit.loose and any(one.parameter.path in some for one in unit.roles.values()) for unit, some in units)
-
-
-def _linked(match: UnitMatch) -> Iterator[Held]:
-    return (held for link in match.links for held in (*link.references, link.candidate))
 
 
 def _maps_without(units: Units, lacking: set[str]) -> Iterator[tuple[int, ...]]:

@@ -29,8 +29,7 @@ def stacked(known: Correspondence, flows: tuple[Flow, Flow]) -> Sides | None:
     One of a list may have found a counterpart that only looks like one: it is listed with those beside it that did not,
     and that counterpart may stack others.
     """
-    sides = known.reference, known.candidate
-    left = left_over_of(known)
+    sides, left = known.sides, left_over_of(known)
     free = [[unit for unit in units if _is_left(unit, some)] for units, some in zip(sides, left, strict=True)]
     found = [list(units) for units in sides]
     for mine, yours in ((0, 1), (1, 0)):
@@ -60,10 +59,7 @@ def _each(match: UnitMatch) -> Iterator[UnitMatch]:
     if not match.reference.stack:
         yield match
         return
-    roles = [
-        {held: role for role, held in unit.roles.items()}
-        for unit in (match.reference.units[0], match.candidate.units[0])
-    ]
+    roles = [{held: role for role, held in unit.roles.items()} for unit in (unit.units[0] for unit in match.units)]
     for one, other in zip(match.reference.stack, match.candidate.stack, strict=True):
         links = [
             attrs.evolve(
@@ -76,8 +72,8 @@ def _each(match: UnitMatch) -> Iterator[UnitMatch]:
 
 def _matched_with(units: Set[HeldUnit], known: Correspondence) -> set[str]:
     """Return the paths of the parameters that belong to those of some units of the other side."""
-    ends = [(match.reference, match.candidate) for match in known.matches]
-    partners = (one for both in ends for one, other in (both, both[::-1]) if other in units)
+    both = (match.units for match in known.matches)
+    partners = (one for ends in both for one, other in (ends, ends[::-1]) if other in units)
     return {held.parameter.path for one in partners for held in one.roles.values()}
 
 

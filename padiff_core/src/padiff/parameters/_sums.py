@@ -22,8 +22,7 @@ def sums_between(known: Correspondence, flow: Flow, *, ours: bool) -> Sums:
 
     Both are of one cell, or of one module that no rule speaks of, or their layers give to the same.
     """
-    left = left_over_of(known)[not ours]
-    units = known.reference if ours else known.candidate
+    left, units = left_over_of(known)[not ours], known.sides[not ours]
     places = [(i, held) for i, unit in enumerate(units) for held in unit.roles.values() if len(held.shape) == 1]
     places = [(i, held) for i, held in places if not (held.parameter.buffer or held.part.partial or units[i].stack)]
     alone = [one for one in places if one[1].parameter.path in left]

@@ -9,7 +9,6 @@ from padiff.parameters import (
     matcher,
     values_of,
     with_buffers,
-    with_buffers_by_name,
 )
 from padiff.refinement._evidence import Evidence
 from padiff.trace import Trace
@@ -41,7 +40,8 @@ def with_buffers_named(correspondence: Correspondence, evidence: Evidence) -> Co
         """Return whether either run wrote it."""
         return _is_written(evidence.trace, ours.parameter.path) or _is_written(evidence.free(), theirs.parameter.path)
 
-    return with_buffers_by_name(correspondence, (evidence.reference.about, evidence.candidate.about), is_state)
+    models = evidence.reference.about, evidence.candidate.about
+    return with_buffers(correspondence, models, None, is_state, None)
 
 
 def _is_written(trace: Trace, path: str) -> bool:

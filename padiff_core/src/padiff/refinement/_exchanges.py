@@ -146,7 +146,7 @@ def _follow(
     for index, match in enumerate(matches):
         partner = found.get(match.reference)
         if not settled[index] and partner is not None and partner is not match.candidate:
-            result[index] = UnitMatch(match.reference, partner, link_roles(match.reference, partner)[1])
+            result[index] = UnitMatch.of(match.reference, partner)
     changed = [(match, now) for match, now in zip(matches, result, strict=True) if match is not now]
     partners = [{match.candidate for match in some} for some in zip(*changed, strict=True)]
     if partners and partners[0] == partners[1] and all(evidence.holds_alike(now) for _, now in changed):
@@ -239,4 +239,4 @@ def _crossed(alignment: Alignment, cycle: Cycle) -> Alignment:
 
 
 def _partner(match: UnitMatch, following: UnitMatch) -> UnitMatch:
-    return UnitMatch(match.reference, following.candidate, link_roles(match.reference, following.candidate)[1])
+    return UnitMatch.of(match.reference, following.candidate)

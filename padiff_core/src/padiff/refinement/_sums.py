@@ -37,7 +37,7 @@ def with_sums(
         return known
     ours, theirs = (with_added(some, added) for some, added in zip(units, sums, strict=True))
     other = match(ours, theirs)
-    linked = {held.parameter.path for _, link in other.links for held in (*link.references, link.candidate)}
+    linked = {held.parameter.path for match in other.matches for held in match.ends}
     gone = {held.parameter.path for added in sums for some in added.values() for held in some}
     return other if gone <= linked and left_over(other) < left_over(known) else known
 
