@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Literal
 
 import attrs
 
@@ -15,7 +14,7 @@ from padiff.parameters._by_names import as_catalogued, as_named, as_numbered
 from padiff.parameters._choosing import chooser
 from padiff.parameters._colours import matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
-from padiff.parameters._graph import Graph, Labels, graph_of
+from padiff.parameters._graph import Graph, graph_of
 from padiff.parameters._joined import with_joined, with_last
 from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
 from padiff.parameters._matching import indices, match_units, regions_of, same_names, same_order
@@ -32,8 +31,6 @@ from padiff.trace import Flow
 Units = Sequence[HeldUnit]
 Pairs = dict[int, int]
 Groups = list[list[int]]
-Freed = Literal["", "astray", "packing"]
-"""Which units that found a counterpart may lose it: those that the dataflow contradicts, or those that pack others."""
 
 
 def named_alike(reference: Units, candidate: Units, fixed: Resolved) -> Correspondence | None:
@@ -96,14 +93,13 @@ def pair_parameters(
     kept where it agrees with the dataflow as far as any matching does. Symmetries are left to names and the order of
     definition, ``by_order``, where that is asked for. A module that holds parameters itself is taken for several
     layers, what one side lists for what the other stacks, and a layer that only looked like another one for what packs
-    several, or that lies elsewhere in the dataflow, where fewer parameters are left over so; what is left over then may
-    be joined in one parameter.
+    several, where fewer parameters are left over so; what is left over then may be joined in one parameter.
     """
 
     def filled(found: Correspondence, *, within: bool) -> Correspondence:
         return with_biases(with_joined(found, flows, within=within), flows)
 
-    def whole(freed: Freed) -> Correspondence:
+    def whole(*, freed: bool) -> Correspondence:
         known = None if freed else guess
         found = filled(_paired(reference, candidate, flows, fixed, known, by_order=by_order, freed=freed), within=True)
         for divided in (split_where_left_over, stacked):
@@ -114,12 +110,10 @@ def pair_parameters(
                 found = other if left_over(other) < left_over(found) else found
         return filled(found, within=False)
 
-    found = whole("")
-    ways: tuple[Freed, ...] = ("astray", "packing")
-    for freed in ways:
-        left = left_over_of(found)
-        other = whole(freed) if all(left) else found
-        found = other if all(map(operator.lt, map(len, left_over_of(other)), map(len, left))) else found
+    found = whole(freed=False)
+    left = left_over_of(found)
+    other = whole(freed=True) if all(left) else found
+    found = other if all(map(operator.lt, map(len, left_over_of(other)), map(len, left))) else found
     return with_last(found, flows)
 
 
@@ -131,7 +125,7 @@ def _paired(
     guess: Correspondence | None = None,
     *,
     by_order: bool,
-    freed: Freed = "",
+    freed: bool,
 ) -> Correspondence:
     graphs = _in_order(reference, flows[0]), _in_order(candidate, flows[1])
     ours, theirs = graphs[0].units, graphs[1].units
@@ -163,7 +157,7 @@ def _paired(
         pairs, symmetric = by_flow([*packings, *arranged])
 
     def completed(
-        packings: list[Packing], pairs: Pairs, symmetric: frozenset[HeldUnit], freed: Freed
+        packings: list[Packing], pairs: Pairs, symmetric: frozenset[HeldUnit], *, freed: bool
     ) -> tuple[int, Correspondence]:
         """Return the correspondence, with what found no counterpart packed; and what of the dataflow contradicts it."""
         while True:
@@ -177,15 +171,11 @@ def _paired(
             # Units that are only left between the same neighbours say nothing of what is around them.
             fitting = (match.units for match in matches if match.links)
             lacking, known = _without_counterpart(mine, yours, matches), indices(fitting, ours, theirs)
-            if freed == "astray":
-                astray = _astray(known, graphs)
-                lacking |= {ours[i] for i in astray} | {theirs[j] for j in astray.values()}
-                known = {i: j for i, j in known.items() if i not in astray}
-            elif freed:
+            if freed:
                 packed_so = find_packings(graphs, lacking, known, gone=gone, freed=True)
                 taken = {unit for packing in packed_so for unit in packing.units}
                 lacking |= {unit for match in matches if not taken.isdisjoint(match.units) for unit in match.units}
-            freed = ""
+            freed = False
             # What found a counterpart only now may leave others that pack what is left.
             new = find_packings(graphs, lacking, known, gone=gone)
             if not new:
@@ -199,7 +189,7 @@ def _paired(
         matches = with_mapped_parameters(matches, ours, theirs, fixed)
         return contradicting, Correspondence(ours, theirs, matches, packed, fixed, symmetric)
 
-    contradicting, found = completed(packings, pairs, symmetric, freed)
+    contradicting, found = completed(packings, pairs, symmetric, freed=freed)
     wholes = packings_of_wholes(graphs, regions, choose) if contradicting and not mapped else []
     wholes = with_norms(_packings_as_numbered(wholes, graphs, pairs), graphs, {*ours, *theirs})
     if {frozenset(one.units) for one in wholes} <= {frozenset(one.packing.units) for one in found.packed}:
@@ -311,18 +301,6 @@ def _in_order(units: Units, flow: Flow) -> Graph:
             order[i] = order[i - 1] if i else -1
     units = [units[i] for i in sorted(range(len(units)), key=order.__getitem__)]
     return attrs.evolve(graph_of(units, flow), jointed=graph_of(units, flow, joints=True))
-
-
-def _astray(known: Pairs, graphs: tuple[Graph, Graph]) -> Pairs:
-    """Return the pairs whose neighbours in the dataflow belong to others than the partner's, on both ends."""
-    (takes, gives), (taken, given) = ((graph.takes, graph.gives) for graph in graphs)
-    partners = {*known.values()}
-
-    def apart(mine: Mapping[int, Labels], yours: Mapping[int, Labels]) -> bool:
-        where = {known[node] for node in mine if node in known}
-        return bool(where) and not partners.isdisjoint(yours) and where.isdisjoint(yours)
-
-    return {i: j for i, j in known.items() if apart(takes[i], taken[j]) and apart(gives[i], given[j])}
 
 
 def _without_counterpart(ours: Units, theirs: Units, matches: Sequence[UnitMatch]) -> set[HeldUnit]:
