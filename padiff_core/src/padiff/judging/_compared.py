@@ -213,8 +213,6 @@ def _layout(link: Link) -> str:
         return "part of a packed parameter"
     if link.axes is not None or not (ours.permuted and theirs.permuted):
         return "rearranged"
-    if link.patch is not None:
-        return link.layout
     rank = len(link.reference.shape)
     if rank != len(link.candidate.shape):
         return "reshaped"

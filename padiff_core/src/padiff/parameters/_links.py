@@ -22,8 +22,7 @@ class Link:
     """One role of a reference unit, matched with one of a candidate unit.
 
     ``transposed`` says that the candidate holds the transpose; ``open`` that names and shapes leave several layouts
-    possible, so that forcing must choose. ``patch`` is that of a convolution whose patches a linear layer takes: the
-    order of its input channels and its kernel's axes in the linear layer's single axis.
+    possible, so that forcing must choose.
     """
 
     single: ClassVar[bool] = True
@@ -34,7 +33,6 @@ class Link:
     candidate: Held
     transposed: bool = False
     open: bool = False
-    patch: tuple[int, ...] | None = None
     axes: tuple[int, ...] | None = None
     """The order of the axes of the side that has more of them, in which joined they make those of the other one."""
     mapped: bool = False
@@ -47,11 +45,7 @@ class Link:
         if self.axes is not None or (self.straight and found):
             as_it_is = found[0] if self.straight else None
             return [attrs.evolve(self, axes=None if order == as_it_is else order) for order in found]
-        if self.patch is None:
-            return [attrs.evolve(self, transposed=way) for way in (False, True)]
-        channels, *kernel = sorted(self.patch)
-        orders = itertools.permutations((channels, *kernel))
-        return [attrs.evolve(self, patch=order) for order in dict.fromkeys([self.patch, (*kernel, channels), *orders])]
+        return [attrs.evolve(self, transposed=way) for way in (False, True)]
 
     @property
     def straight(self) -> bool:
@@ -63,15 +57,10 @@ class Link:
         """Return how the candidate holds the values, in words."""
         if self.axes is not None:
             return f"axes as ({', '.join(map(str, self.axes))})"
-        if self.patch is None:
-            return "transposed" if self.transposed else "as in the reference"
-        axes = "in", *("depth", "height", "width")[-len(self.patch) + 1 :]
-        return f"patches as ({', '.join(axes[axis - 1] for axis in self.patch)})"
+        return "transposed" if self.transposed else "as in the reference"
 
     def to_candidate(self, array: Array) -> Array:
         """Return a canonical array of the reference in the candidate's orientation and rank: a view if possible."""
-        if self.patch is not None:
-            return self._as_patches(array)
         if self.axes is not None:
             return self._in_order(array)
         shape = self.candidate.shape
@@ -79,15 +68,6 @@ class Link:
             return array.reshape(shape[::-1]).T
         turned = array.T if self.transposed else array
         return turned if turned.shape == shape else turned.reshape(shape)
-
-    def _as_patches(self, array: Array) -> Array:
-        """Return the weight of a convolution as that of a linear layer, or the other way round."""
-        assert self.patch is not None
-        shape = self.candidate.shape
-        if len(shape) < len(self.reference.shape):
-            return array.transpose(0, *self.patch).reshape(shape)
-        split = array.reshape(len(array), *(shape[axis] for axis in self.patch))
-        return split.transpose(0, *(1 + int(place) for place in np.argsort(self.patch)))
 
     def _in_order(self, array: Array) -> Array:
         """Return an array with the axes of the side that has more of them in the link's order, joined or split."""
@@ -101,7 +81,7 @@ class Link:
     @property
     def alike(self) -> bool:
         """Return whether both sides hold the values in one order, as far as their parts tell."""
-        return not (self.transposed or self.open or self.patch or self.axes)
+        return not (self.transposed or self.open or self.axes)
 
     @property
     def packed(self) -> bool:

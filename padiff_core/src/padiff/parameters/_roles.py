@@ -160,7 +160,13 @@ def _link_known(role: str, reference: Held, candidate: Held) -> Link:
     longer = max(reference.shape, candidate.shape, key=len)
     if len(reference.shape) == len(candidate.shape) or _is_point(longer) or _same_kernel(longer, candidate.shape):
         return Link(role, reference, candidate)
-    return Link(role, reference, candidate, open=True, patch=tuple(range(1, len(longer))))
+    return _link_in_order(role, reference, candidate)
+
+
+def _link_in_order(role: str, reference: Held, candidate: Held) -> Link:
+    """Return the link of two parameters of which one has axes that, joined in some order, make those of the other."""
+    orders = axis_orders(reference.shape, candidate.shape)
+    return Link(role, reference, candidate, axes=orders[0] if orders else None, open=len(orders) > 1)
 
 
 def is_product(unit: HeldUnit) -> bool:
@@ -239,8 +245,7 @@ def _orientations(reference: Held, candidate: Held, fixed: bool) -> list[bool]:
 def _link(role: str, reference: Held, candidate: Held, fixed: bool) -> Link:
     found = _orientations(reference, candidate, fixed)
     if not found:
-        orders = axis_orders(reference.shape, candidate.shape)
-        return Link(role, reference, candidate, axes=orders[0], open=len(orders) > 1)
+        return _link_in_order(role, reference, candidate)
     several = len(found) > 1 and reference.shape[0] > 1
     link = Link(role, reference, candidate, transposed=not several and found == [True], open=several)
     alike = link.straight and not fixed and len(axis_orders(reference.shape, candidate.shape)) > 1

@@ -254,7 +254,7 @@ def laid_each_way(matches: Sequence[UnitMatch], told: Set[Link] = frozenset()) -
         groups.setdefault(_stack_of(link) or link, []).append(link)
     for chosen in _ways([group[0] for group in groups.values()]):
         ways = {
-            link: attrs.evolve(link, transposed=way.transposed, open=way.open, patch=way.patch, axes=way.axes)
+            link: attrs.evolve(link, transposed=way.transposed, open=way.open, axes=way.axes)
             for group, way in zip(groups.values(), chosen, strict=True)
             for link in group
         }
