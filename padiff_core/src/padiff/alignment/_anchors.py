@@ -14,6 +14,7 @@ from padiff.alignment._names import similarity
 from padiff.alignment._pairs import ModulePair, Pair
 from padiff.alignment._samples import FreeRuns
 from padiff.alignment._sequences import align_sequences
+from padiff.grouping import grouped
 from padiff.trace import Call, Leaf, Trace
 
 _MOSTLY = 0.5
@@ -125,7 +126,8 @@ class Anchors:
 
     def covering(self, pairs: Mapping[Call, Pair], taken: set[Call]) -> Iterator[tuple[Call, Call]]:
         """Yield calls of both sides that cover exactly the same executions, but for those that are matched."""
-        chains = _chains(self._reference), _chains(self._candidate)
+        covers = self._reference, self._candidate
+        chains = [grouped(calls, lambda call: frozenset(calls[call])) for calls in covers]  # noqa: B023  used at once
         for cover, matching in chains[0].items():
             ours = [call for call in matching if call not in pairs]
             theirs = [call for call in chains[1].get(cover, ()) if call not in taken]
@@ -208,10 +210,7 @@ def _of_the_model(trace: Trace) -> list[Call]:
 
 def _by_top(calls: Sequence[Call]) -> dict[Call, list[Call]]:
     """Return calls by the call of the script's that they are inside of."""
-    found: dict[Call, list[Call]] = {}
-    for call in calls:
-        found.setdefault([call, *call.ancestors()][-1], []).append(call)
-    return found
+    return grouped(calls, lambda call: [call, *call.ancestors()][-1])
 
 
 def _used(calls: Sequence[Call], most: int, trace: Trace) -> Sequence[Call]:
@@ -250,13 +249,6 @@ def _goes_on(call: Call, rest: set[int], covers: Mapping[Call, set[int]]) -> boo
 def _hands(call: Call, other: Call) -> bool:
     """Return whether the first thing that a call takes is what another one gives."""
     return bool(other.inputs) and other.inputs[0].token in {leaf.token for leaf in call.outputs}
-
-
-def _chains(covers: Mapping[Call, set[int]]) -> dict[frozenset[int], list[Call]]:
-    chains: dict[frozenset[int], list[Call]] = {}
-    for call, cover in covers.items():
-        chains.setdefault(frozenset(cover), []).append(call)
-    return chains
 
 
 def _name(call: Call) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
+from padiff.grouping import grouped
 from padiff.kinds import interleaved
 from padiff.parameters._units import HeldUnit
 
@@ -55,9 +56,7 @@ def orders_of(members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
 
 
 def _by_name(members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
-    alike: dict[str, list[int]] = {}
-    for place, member in enumerate(members):
-        alike.setdefault(_NUMBER.sub("#", member.path), []).append(place)
+    alike = grouped(range(len(members)), lambda place: _NUMBER.sub("#", members[place].path))
     if not 1 < len(alike) < len(members) or len(alike) > _MOST_NAMES:
         return
     names = list(itertools.permutations(alike.values()))

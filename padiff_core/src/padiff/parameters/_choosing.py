@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from padiff.alignment import SURE, agreement
+from padiff.grouping import grouped
 from padiff.parameters._colours import Chooser
 from padiff.parameters._containment import composites
 from padiff.parameters._graph import inputs_behind, outputs_ahead
@@ -55,9 +56,7 @@ def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tupl
 
 def _nested(paths: Sequence[str]) -> list[list[tuple[int, bool]]]:
     """Return for each module (another one, whether it lies inside) for all that lie in it, or around it."""
-    at: dict[str, list[int]] = {}
-    for place, path in enumerate(paths):
-        at.setdefault(path, []).append(place)
+    at = grouped(range(len(paths)), paths.__getitem__)
     found: list[list[tuple[int, bool]]] = [[] for _ in paths]
     for place, path in enumerate(paths):
         for around in composites(path):

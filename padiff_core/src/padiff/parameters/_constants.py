@@ -17,6 +17,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import namesakes
+from padiff.grouping import grouped
 from padiff.numerics import NEGLIGIBLE, Array, difference, epsilon, is_coarse, is_suspect
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._links import Link, bare, canonical
@@ -203,12 +204,9 @@ def _of_power_iterations(
 
     Each is of length one on both sides, and both have, multiplied, as many numbers as the matrix.
     """
-    vectors: dict[str, list[HeldUnit]] = {}
-    for one, other in pairs.items():
-        if _is_direction(values[one]) and _is_direction(values[other]):
-            vectors.setdefault(one.module.path, []).append(one)
+    vectors = (one for one, other in pairs.items() if _is_direction(values[one]) and _is_direction(values[other]))
     found: set[HeldUnit] = set()
-    for path, units in vectors.items():
+    for path, units in grouped(vectors, lambda one: one.module.path).items():
         sizes = _sizes_around(path, model)
         for both in itertools.combinations(units, 2):
             found.update(both if math.prod(values[one].size for one in both) in sizes else ())

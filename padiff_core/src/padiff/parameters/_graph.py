@@ -9,6 +9,7 @@ from functools import cached_property
 
 import attrs
 
+from padiff.grouping import grouped
 from padiff.kinds import STATE_MAP
 from padiff.parameters._units import HeldUnit
 from padiff.trace import INPUT, Flow, called, inputs_of, joint_of, operations_of, outputs_of
@@ -168,9 +169,7 @@ class _Builder:
 
     def _stages(self, key: str) -> list[list[int]]:
         """Return the units of a holder, first those that take what it takes, then those that take what these give."""
-        stages: dict[int, list[int]] = {}
-        for unit in self._at.get(key, ()):
-            stages.setdefault(_stage(self._units[unit]), []).append(unit)
+        stages = grouped(self._at.get(key, ()), lambda unit: _stage(self._units[unit]))
         return [stages[stage] for stage in sorted(stages)]
 
     def _inside(self, key: str, takes: Sequence[dict[int, set[frozenset[str]]]]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from typing import Any
 
 import attrs
 
+from padiff.grouping import grouped
 from padiff.kinds import PRODUCTS
 from padiff.parameters._graph import Graph
 from padiff.parameters._units import Held, HeldUnit
@@ -71,11 +73,8 @@ def side_by_side(graph: Graph) -> Iterator[Group]:
 
 def tables(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     """Yield the tables of one parent that have no counterpart: another model may look up all of them in one."""
-    groups: dict[str, list[HeldUnit]] = {}
-    for unit in graph.units:
-        if unit in unmatched and unit.kind == TABLE:
-            groups.setdefault(unit.module.path.rpartition(".")[0], []).append(unit)
-    return (tuple(group) for group in groups.values() if len(group) > 1)
+    lone = (unit for unit in graph.units if unit in unmatched and unit.kind == TABLE)
+    return several(grouped(lone, lambda unit: unit.module.path.rpartition(".")[0]))
 
 
 def added_up(graph: Graph, unmatched: Set[HeldUnit], *, anywhere: bool = False) -> Iterator[Group]:
@@ -83,41 +82,39 @@ def added_up(graph: Graph, unmatched: Set[HeldUnit], *, anywhere: bool = False) 
 
     They are those of one parent, but for those that may lie ``anywhere``.
     """
-    groups: dict[tuple[str, frozenset[int], int], list[HeldUnit]] = {}
-    for unit, gives in zip(graph.units, graph.gives, strict=False):
-        if unit in unmatched and is_map(unit) and gives:
-            parent = "" if anywhere else unit.module.path.rpartition(".")[0]
-            groups.setdefault((parent, frozenset(gives), unit.roles["weight"].shape[0]), []).append(unit)
-    return (tuple(group) for group in groups.values() if len(group) > 1)
+    gives = dict(zip(graph.units, map(frozenset, graph.gives), strict=False))
+
+    def together(unit: HeldUnit) -> Hashable:
+        parent = "" if anywhere else unit.module.path.rpartition(".")[0]
+        return parent, gives[unit], unit.roles["weight"].shape[0]
+
+    return several(grouped((unit for unit in gives if unit in unmatched and is_map(unit) and gives[unit]), together))
 
 
 def added_up_alike(graph: Graph, unmatched: Set[HeldUnit]) -> list[list[Group]]:
     """Return such groups together whose maps take the same: the gates of a cell, each of its input and its state."""
     sums = graph.with_joints
     takes = dict(zip(sums.units, map(frozenset, sums.takes), strict=False))
-    found: dict[object, list[Group]] = {}
-    for group in added_up(sums, unmatched, anywhere=True):
-        alike = tuple(sorted(group, key=lambda unit: sorted(takes[unit])))
-        found.setdefault(tuple((takes[unit], unit.roles["weight"].shape[1:]) for unit in alike), []).append(alike)
+    groups = added_up(sums, unmatched, anywhere=True)
+    alike = [tuple(sorted(group, key=lambda unit: sorted(takes[unit]))) for group in groups]
+    found = grouped(alike, lambda group: tuple((takes[unit], unit.roles["weight"].shape[1:]) for unit in group))
     return list(found.values())
 
 
 def keys_and_values(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     """Yield the keys and values of one attention without counterpart: all its units take what it is given, as one."""
-    held: dict[str, list[HeldUnit]] = {}
-    for unit in graph.units:
-        if unit in unmatched and unit.name in _OF_MEMORY:
-            held.setdefault(unit.module.path, []).append(unit)
-    return (tuple(group) for group in held.values() if len(group) == len(_OF_MEMORY))
+    lone = (unit for unit in graph.units if unit in unmatched and unit.name in _OF_MEMORY)
+    return several(grouped(lone, lambda unit: unit.module.path))
 
 
 def of_one_parent(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     """Yield the linear maps of one parent without counterpart, whatever they take: queries of the last steps, say."""
-    held: dict[str, list[HeldUnit]] = {}
-    for unit in graph.units:
-        if unit in unmatched and is_map(unit):
-            held.setdefault(_parent(unit), []).append(unit)
-    return (tuple(group) for group in held.values() if len(group) > 1)
+    return several(grouped((unit for unit in graph.units if unit in unmatched and is_map(unit)), _parent))
+
+
+def several(groups: Mapping[Any, Sequence[HeldUnit]]) -> Iterator[Group]:
+    """Yield the groups of more than one."""
+    return (tuple(group) for group in groups.values() if len(group) > 1)
 
 
 def _parent(unit: HeldUnit) -> str:

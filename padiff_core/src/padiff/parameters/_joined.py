@@ -6,10 +6,11 @@ no shape tells, forcing settles it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 
+from padiff.grouping import grouped
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import bare
 from padiff.parameters._packing import Packing, extent
@@ -50,26 +51,20 @@ def with_last(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence
     if not all(left):
         return known
     sides = [[*_alone(*one)] for one in zip(known.sides, flows, left, strict=True)]
-    met = [_by_shape(unit for unit in units if _is_met(unit, flow)) for units, flow in zip(sides, flows, strict=True)]
-    every = list(map(_by_shape, sides))
+    met = [
+        grouped((unit for unit in units if _is_met(unit, flow)), _shape)
+        for units, flow in zip(sides, flows, strict=True)
+    ]
+    every = [grouped(units, _shape) for units in sides]
     pairs: list[tuple[HeldUnit, HeldUnit]] = []
     for shape in every[0]:
         used, some = ([found.get(shape, []) for found in both] for both in (met, every))
         # The last of its shape may be read by nobody: that is a fault of the code, at the place where it should be.
         alike = used if len(used[0]) == len(used[1]) > 0 else some if len(some[0]) == len(some[1]) == 1 else ([], [])
         pairs += zip(*alike, strict=True)
-    together: dict[tuple[str, str], list[tuple[HeldUnit, HeldUnit]]] = {}
-    for a, b in pairs:
-        together.setdefault((a.module.path, b.module.path), []).append((a, b))
+    together = grouped(pairs, lambda both: (both[0].module.path, both[1].module.path))
     found = [UnitMatch.of(*map(_as_one, zip(*few, strict=True))) for few in together.values()]
     return attrs.evolve(known, matches=[*known.matches, *found])
-
-
-def _by_shape(units: Iterable[HeldUnit]) -> dict[tuple[int, ...], list[HeldUnit]]:
-    found: dict[tuple[int, ...], list[HeldUnit]] = {}
-    for unit in units:
-        found.setdefault(_shape(unit), []).append(unit)
-    return found
 
 
 def _shape(unit: HeldUnit) -> tuple[int, ...]:
@@ -108,10 +103,7 @@ def _joined(wholes: Units, parts: Units, *, ours: bool, within: bool) -> Iterato
     depths = [unit.module.path.count(".") + 1 if unit.module.path else 0 for unit in parts]
     outermost = max(depths, default=0)
     for depth in range(outermost, outermost - 1 if within else -1, -1):
-        groups: dict[str, list[HeldUnit]] = {}
-        for unit in parts:
-            groups.setdefault(".".join(unit.module.path.split(".")[:depth]), []).append(unit)
-        for group in groups.values():
+        for group in grouped(parts, lambda unit: ".".join(unit.module.path.split(".")[:depth])).values():  # noqa: B023
             for whole in list(wholes):
                 ways = [(held, _filling(held.shape, group)) for held in _ways(whole)]
                 members = next((found for _, found in ways if found), ())

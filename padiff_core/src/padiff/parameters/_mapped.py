@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 from padiff.alignment import MappedParameter, Resolved
 from padiff.errors import MappingError
+from padiff.grouping import grouped
 from padiff.parameters._arrangements import Arrangement
 from padiff.parameters._groups import is_map
 from padiff.parameters._links import Link
@@ -26,27 +27,18 @@ def mapped_packings(ours: Units, theirs: Units, fixed: Resolved) -> Iterator[tup
 
     What is mapped to several and is no packed linear layer is no packing: its parts find their counterparts below.
     """
-    sides = _by_path(ours), _by_path(theirs)
+    sides = [grouped(units, lambda unit: unit.module.path) for units in (ours, theirs)]
     for group in fixed.groups:
         tops = group.reference, group.candidate
-        found = [_units_at(units, paths) for units, paths in zip(sides, tops, strict=True)]
+        found = [
+            [unit for path in paths for unit in units.get(path, ())] for units, paths in zip(sides, tops, strict=True)
+        ]
         few, many = sorted(found, key=len)
         if len(few) != 1 or len(many) < 2 or not all(map(is_map, (*few, *many))) or not packs(few[0], many):
             continue
         order = tuple(range(len(many)))
         arrangement = None if group.groups is None else Arrangement(order, group.groups)
         yield Packing(few[0], tuple(many), few is found[0], [[few[0].roles]]), arrangement
-
-
-def _by_path(units: Units) -> dict[str, list[HeldUnit]]:
-    found: dict[str, list[HeldUnit]] = {}
-    for unit in units:
-        found.setdefault(unit.module.path, []).append(unit)
-    return found
-
-
-def _units_at(units: Mapping[str, list[HeldUnit]], paths: Iterable[str]) -> list[HeldUnit]:
-    return [unit for path in paths for unit in units.get(path, ())]
 
 
 def with_mapped_parameters(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from padiff.grouping import grouped
+
 Neighbours = Sequence[Sequence[tuple[int, int]]]
 """Node -> its neighbours to one side, each with a number that stands for the ways there."""
 
@@ -18,9 +20,7 @@ def refined(
     """
     now, fresh = list(colours), max(colours, default=0) + 1
     scale = 1 + max((way for side in seen for found in side for _, way in found), default=0)
-    members: dict[int, list[int]] = {}
-    for node in moving:
-        members.setdefault(now[node], []).append(node)
+    members = grouped(moving, now.__getitem__)
     free, stirred, near = frozenset(moving), set(moving), {}
     while True:
         yield tuple(now)
@@ -28,9 +28,7 @@ def refined(
             near[node] = tuple(tuple(sorted([now[i] * scale + way for i, way in side[node]])) for side in seen)
         changed = []
         for colour in {now[node] for node in stirred}:
-            parts: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-            for node in members[colour]:
-                parts.setdefault(near[node], []).append(node)
+            parts = grouped(members[colour], near.__getitem__)
             members[colour], *others = sorted(parts.values(), key=len, reverse=True)
             for part in others:
                 for node in part:

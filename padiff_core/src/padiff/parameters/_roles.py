@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from padiff.alignment import ModulePair
+from padiff.grouping import grouped
 from padiff.kinds import CONVOLUTIONS, PRODUCTS
 from padiff.parameters._links import Link, axis_orders, bare, is_joined, special_links, with_sums
 from padiff.parameters._units import Held, HeldUnit
@@ -56,10 +57,8 @@ class UnitMatch:
     def unnamed(self) -> list[list[Link]]:
         """Return links that only their order ties, those together of which each may have another's partner."""
         names = {held: role for role, held in self.candidate.roles.items()}
-        groups: dict[object, list[Link]] = {}
-        for link in self.links:
-            if type(link) is Link and not link.mapped and names.get(link.candidate) != link.role:
-                groups.setdefault((bare(link.reference.shape), bare(link.candidate.shape)), []).append(link)
+        links = (x for x in self.links if type(x) is Link and not x.mapped and names.get(x.candidate) != x.role)
+        groups = grouped(links, lambda link: (bare(link.reference.shape), bare(link.candidate.shape)))
         return [group for group in groups.values() if len(group) > 1]
 
     def orders(self) -> Iterator[UnitMatch]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
+from padiff.grouping import grouped
 from padiff.kinds import CATALOGUE
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._groups import LINEAR, as_maps, is_map
@@ -141,9 +142,7 @@ class _Groups:
 
     def _in_one_operation(self) -> list[list[str]]:
         """Return the roles by what they take and give; several layers that nothing tells apart as they are listed."""
-        alike: dict[object, list[str]] = {}
-        for role, sources in self._takes.items():
-            alike.setdefault((sources, frozenset(self._gives[role])), []).append(role)
+        alike = grouped(self._takes, lambda role: (self._takes[role], frozenset(self._gives[role])))
         found: list[list[str]] = []
         for roles in alike.values():
             listed = [role for role in self._paths if role in roles]

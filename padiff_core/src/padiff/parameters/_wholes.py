@@ -10,9 +10,10 @@ from collections.abc import Hashable, Iterator, Sequence, Set
 
 import attrs
 
+from padiff.grouping import grouped
 from padiff.parameters._colours import Chooser, Pairs, matched_by_colour
 from padiff.parameters._graph import Graph
-from padiff.parameters._groups import Group, as_maps, is_map, keys_and_values, row_of, side_by_side
+from padiff.parameters._groups import Group, as_maps, is_map, keys_and_values, row_of, several, side_by_side
 from padiff.parameters._packers import packing_of, shared_packing
 from padiff.parameters._packing import Packing
 from padiff.parameters._units import HeldUnit
@@ -98,11 +99,9 @@ def _wholes(mine: Graph, yours: Graph, lone: Set[Group]) -> list[Group]:
 
 def _groups(graph: Graph) -> Iterator[Group]:
     """Yield the layers that take the same, those of all modules together first; of an attention, keys with values."""
-    alike: dict[tuple[tuple[int, ...], frozenset[int]], list[HeldUnit]] = {}
-    for unit, takes in zip(graph.units, graph.takes, strict=False):
-        if is_map(unit) and takes and not unit.stack:
-            alike.setdefault((row_of(unit.roles["weight"].shape), frozenset(takes)), []).append(unit)
-    yield from (tuple(group) for group in alike.values() if len(group) > 1)
+    takes = dict(zip(graph.units, map(frozenset, graph.takes), strict=False))
+    maps = (unit for unit in takes if is_map(unit) and takes[unit] and not unit.stack)
+    yield from several(grouped(maps, lambda unit: (row_of(unit.roles["weight"].shape), takes[unit])))
     yield from (group for group in side_by_side(graph) if not any(unit.stack for unit in group))
     yield from keys_and_values(graph, {*graph.units})
 

@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, Pair, in_doubt, region_of
+from padiff.grouping import grouped
 from padiff.parameters import Correspondence, HeldUnit, UnitMatch, held_of, link_roles, matcher
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
@@ -103,24 +104,20 @@ def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) 
     matches = correspondence.one_to_one
     result = list(matches)
     fed = _first_inputs(evidence.trace), _first_inputs(evidence.free(correspondence.axes))
-    groups: dict[tuple[int, int], list[int]] = {}
-    for index, match in enumerate(matches):
-        key = fed[0].get(match.reference.module.path), fed[1].get(match.candidate.module.path)
-        if key[0] is not None and key[1] is not None:
-            groups.setdefault((key[0], key[1]), []).append(index)
+    groups = grouped(
+        range(len(matches)),
+        lambda i: tuple(side.get(unit.module.path) for side, unit in zip(fed, matches[i].units, strict=True)),
+    )
     right = evidence.agrees(correspondence.axes)
 
     def open_ones(group: Sequence[int]) -> Sequence[int]:
         return group if right else _unnamed(result, group)
 
-    for group in groups.values():
+    for group in (group for inputs, group in groups.items() if None not in inputs):
         _exchange(result, [i for i in open_ones(group) if not evidence.holds_alike(result[i])], evidence)
     tops = correspondence.fixed.regions()[1]
-    regions: dict[int | None, list[int]] = {}
-    for i, match in enumerate(result):
-        if match.links and not evidence.holds_alike(match):
-            regions.setdefault(region_of(match.candidate.module.path, tops), []).append(i)
-    for apart in regions.values():
+    left = [i for i, match in enumerate(result) if match.links and not evidence.holds_alike(match)]
+    for apart in grouped(left, lambda i: region_of(result[i].candidate.module.path, tops)).values():
         _exchange(result, open_ones(apart) if len(apart) > 1 else [], evidence)
     changed = {match: now for match, now in zip(matches, result, strict=True) if match is not now}
     if not changed:

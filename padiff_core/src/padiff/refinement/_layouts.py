@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 import attrs
 import numpy as np
 
+from padiff.grouping import grouped
 from padiff.judging import is_close
 from padiff.numerics import Array, difference, is_suspect
 from padiff.parameters import Arrangement, Correspondence, Link, Packing, UnitMatch, canonical, held_of
@@ -62,10 +63,7 @@ def _apart(correspondence: Correspondence) -> Correspondence:
 
 def _judged_together(correspondence: Correspondence) -> list[list[UnitMatch]]:
     """Return the open matches, those together of which the same call tells whether they are right."""
-    groups: dict[object, list[UnitMatch]] = {}
-    for match in correspondence.open:
-        groups.setdefault(_judge_of(correspondence, match), []).append(match)
-    return list(groups.values())
+    return list(grouped(correspondence.open, lambda match: _judge_of(correspondence, match)).values())
 
 
 def _judge_of(correspondence: Correspondence, match: UnitMatch) -> object:
@@ -81,10 +79,7 @@ def _as_most(
 
     Whoever loads weights converts all of them in one way.
     """
-    groups: dict[object, list[Packing]] = {}
-    for packing in (packed.packing for packed in correspondence.packed):
-        groups.setdefault(_like(packing), []).append(packing)
-    for group in groups.values():
+    for group in grouped((packed.packing for packed in correspondence.packed), _like).values():
         counts = Counter(chosen[packing] for packing in group if packing in chosen)
         ways = [way for way in group[0].arrangements() if way in counts]
         usual = max(ways, key=lambda way: counts[way], default=None)
@@ -103,11 +98,9 @@ def _judged_alike(correspondence: Correspondence) -> Iterator[list[list[Packing]
     Few ways are tried all at once. Of more each comes by itself, and once more: one of them (a cell's two maps) is
     right once those beside it are.
     """
-    judged: dict[object, dict[object, list[Packing]]] = {}
-    for one in correspondence.packed:
-        judge = _judge_of(correspondence, one.matches[0])
-        judged.setdefault(judge, {}).setdefault(_like(one.packing), []).append(one.packing)
-    for groups in (list(found.values()) for found in judged.values()):
+    judged = grouped(correspondence.packed, lambda one: _judge_of(correspondence, one.matches[0]))
+    for found in judged.values():
+        groups = list(grouped((one.packing for one in found), _like).values())
         if math.prod(len(_ways_of(some[0])) for some in groups) <= _MOST_ARRANGEMENTS:
             yield groups
         else:
@@ -210,11 +203,12 @@ def _oriented(
 
 def _groups(matches: Sequence[UnitMatch]) -> list[list[int]]:
     """Return the places of the matches whose parameters lie alike, and in one order: what one stack holds, or each."""
-    groups: dict[object, list[int]] = {}
-    for place, match in enumerate(matches):
-        stacks = frozenset(stack for stack in map(_stack_of, match.links) if stack is not None)
-        groups.setdefault(stacks or match, []).append(place)
-    return list(groups.values())
+
+    def together(place: int) -> object:
+        stacks = frozenset(stack for stack in map(_stack_of, matches[place].links) if stack is not None)
+        return stacks or matches[place]
+
+    return list(grouped(range(len(matches)), together).values())
 
 
 def _orders(matches: Sequence[UnitMatch], group: Sequence[int]) -> Iterator[tuple[UnitMatch, ...]]:
@@ -249,9 +243,8 @@ def uncertain(matches: Sequence[UnitMatch]) -> dict[Link, str]:
 
 def laid_each_way(matches: Sequence[UnitMatch], told: Set[Link] = frozenset()) -> Iterator[tuple[UnitMatch, ...]]:
     """Yield the matches with their open links in each way, but for those that are told; a stack's lie alike."""
-    groups: dict[object, list[Link]] = {}
-    for link in (link for match in matches for link in match.links if link.open and link not in told):
-        groups.setdefault(_stack_of(link) or link, []).append(link)
+    links = (link for match in matches for link in match.links if link.open and link not in told)
+    groups = grouped(links, lambda link: _stack_of(link) or link)
     for chosen in _ways([group[0] for group in groups.values()]):
         ways = {
             link: attrs.evolve(link, transposed=way.transposed, open=way.open, axes=way.axes)
