@@ -228,21 +228,20 @@ class Alignment:
     def without(self, dropped: Sequence[Pair]) -> Alignment:
         """Return the alignment with some pairs taken apart."""
         gone = {pair.key for pair in dropped}
-        return Alignment(
-            [pair for pair in self.pairs if pair.key not in gone],
-            sorted(self.left_reference + [p.reference for p in dropped], key=lambda c: c.index),
-            sorted(self.left_candidate + [p.candidate for p in dropped], key=lambda c: c.index),
-            self.loose,
+        return attrs.evolve(
+            self,
+            pairs=[pair for pair in self.pairs if pair.key not in gone],
+            left_reference=sorted(self.left_reference + [p.reference for p in dropped], key=lambda c: c.index),
+            left_candidate=sorted(self.left_candidate + [p.candidate for p in dropped], key=lambda c: c.index),
         )
 
     def with_pair(self, pair: Pair) -> Alignment:
         """Return the alignment with the pair of one call replaced by another of the same calls."""
-        pairs = [pair if one.key == pair.key else one for one in self.pairs]
-        return Alignment(pairs, self.left_reference, self.left_candidate, self.loose)
+        return attrs.evolve(self, pairs=[pair if one.key == pair.key else one for one in self.pairs])
 
     def loosened(self, tokens: Iterable[int]) -> Alignment:
         """Return the alignment under which the gradients of some of the reference's tensors are no measure."""
-        return Alignment(self.pairs, self.left_reference, self.left_candidate, self.loose.union(tokens))
+        return attrs.evolve(self, loose=self.loose.union(tokens))
 
 
 def pair_leaves(
@@ -259,33 +258,26 @@ def pair_leaves(
     exchanged are no match. Positions below a name are positions still.
     """
     named = {_name(leaf) for leaf in reference} & {_name(leaf) for leaf in candidate} - {""}
-    left, free = list(range(len(reference))), list(range(len(candidate)))
-    found: list[tuple[int, int]] = []
     # A tensor that is given twice (a cell's output and its first state) is tied to one tensor alone.
     tied: tuple[dict[int, set[int]], dict[int, set[int]]] = ({}, {})
-
-    def match(fits: Callable[[Leaf, Leaf], bool]) -> None:
-        for i in list(left):
-            fit = next(
-                (j for j in free if _alike(reference[i], candidate[j]) and fits(reference[i], candidate[j])), None
-            )
-            if fit is not None:
-                found.append((i, fit))
-                left.remove(i)
-                free.remove(fit)
-                ours, theirs = reference[i].token, candidate[fit].token
-                tied[0].setdefault(ours, set()).add(theirs)
-                tied[1].setdefault(theirs, set()).add(ours)
 
     def may_be(ours: Leaf, theirs: Leaf) -> bool:
         mine, yours, both = _name(ours), _name(theirs), (ours.token, theirs.token)
         alone = all(some.get(one, {other}) == {other} for some, one, other in zip(tied, both, both[::-1], strict=True))
-        return alone and (mine == yours or not named & {mine, yours})
+        return _alike(ours, theirs) and alone and (mine == yours or not named & {mine, yours})
 
-    match(lambda ours, theirs: ours.path == theirs.path)
-    match(lambda ours, theirs: may_be(ours, theirs) and same(ours, theirs))
-    match(lambda ours, theirs: may_be(ours, theirs) and (ours.token in taken[0]) == (theirs.token in taken[1]))
-    match(may_be)
+    rules = (
+        lambda ours, theirs: _alike(ours, theirs) and ours.path == theirs.path,
+        lambda ours, theirs: may_be(ours, theirs) and same(ours, theirs),
+        lambda ours, theirs: may_be(ours, theirs) and (ours.token in taken[0]) == (theirs.token in taken[1]),
+        may_be,
+    )
+    found: list[tuple[int, int]] = []
+    for i, j in _by_rules(reference, candidate, rules):
+        found.append((i, j))
+        ours, theirs = reference[i].token, candidate[j].token
+        tied[0].setdefault(ours, set()).add(theirs)
+        tied[1].setdefault(theirs, set()).add(ours)
     return tuple(sorted(found))
 
 
@@ -293,15 +285,22 @@ def partners(
     ours: Sequence[Leaf], theirs: Sequence[Leaf], fits: Callable[[Leaf, Leaf], bool]
 ) -> Iterator[tuple[int, int]]:
     """Yield which tensors that fit may be the same: of one name, else of one shape, else the next one."""
-    left, free = list(range(len(ours))), list(range(len(theirs)))
-    rules: tuple[Callable[[Leaf, Leaf], bool], ...] = (
-        lambda a, b: a.path == b.path,
-        lambda a, b: a.shape == b.shape,
-        lambda a, b: True,
+    rules = (
+        lambda a, b: a.path == b.path and fits(a, b),
+        lambda a, b: a.shape == b.shape and fits(a, b),
+        fits,
     )
-    for rule in rules:
+    return _by_rules(ours, theirs, rules)
+
+
+def _by_rules(
+    ours: Sequence[Leaf], theirs: Sequence[Leaf], rules: Iterable[Callable[[Leaf, Leaf], bool]]
+) -> Iterator[tuple[int, int]]:
+    """Yield which tensors belong together: by each rule in turn, of those that are left the first that fits."""
+    left, free = list(range(len(ours))), list(range(len(theirs)))
+    for fits in rules:
         for i in list(left):
-            found = next((j for j in free if rule(ours[i], theirs[j]) and fits(ours[i], theirs[j])), None)
+            found = next((j for j in free if fits(ours[i], theirs[j])), None)
             if found is not None:
                 left.remove(i)
                 free.remove(found)

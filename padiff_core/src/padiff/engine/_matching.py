@@ -116,19 +116,16 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
     if guess is not None and names == known.names():
         known = with_buffers_matched(known, evidence)
         if known.names() != guess.names():  # buffers that the dataflow alone told
-            evidence.assign(known.matches)
-            evidence.forget_runs()
+            evidence.give(known)
         return known
     candidate.assign(before)
     known = with_buffers_matched(known, evidence)
-    evidence.assign(known.matches)
-    evidence.forget_runs()
+    evidence.give(known)
     if known.ambiguous:
         with_batches_divided(known, evidence)
         known = with_layouts(known, evidence)
         evidence.forget_runs()
     copied = with_copies(known)
     if copied is not known:
-        evidence.assign(copied.matches)
-        evidence.forget_runs()
+        evidence.give(copied)
     return copied

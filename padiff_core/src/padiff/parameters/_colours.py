@@ -124,22 +124,19 @@ class _Matching:
         colours, _ = self._refined(_PLAIN[0], *self._unrefined(_PLAIN[0]))[-1]
         left = range(len(self._graphs[0].units))
         self.symmetric = {unit: colours[unit] for unit in left if unit not in self._pairs}
-        while self._sees_the_unique(self._views) or self._sees_from_one_end() or self._breaks_symmetries():
+        # From one end a packed product has other neighbours than its members.
+        while (
+            self._sees_the_unique(self._views)
+            or self._sees_the_unique(_HALVES, products=False)
+            or self._breaks_symmetries()
+        ):
             pass
         return self._pairs
 
-    def _sees_the_unique(self, views: Sequence[_View]) -> bool:
+    def _sees_the_unique(self, views: Sequence[_View], *, products: bool = True) -> bool:
         for classes in self._levels(views):
             found = [(ours[0], theirs[0]) for ours, theirs in classes if len(ours) == len(theirs) == 1]
-            if self._take(found):
-                return True
-        return False
-
-    def _sees_from_one_end(self) -> bool:
-        """Match the unique of one end, but for products: a packed one has other neighbours than its members."""
-        for classes in self._levels(_HALVES):
-            found = [(ours[0], theirs[0]) for ours, theirs in classes if len(ours) == len(theirs) == 1]
-            if self._take([both for both in found if not is_product(self._graphs[0].units[both[0]])]):
+            if self._take([(i, j) for i, j in found if products or not is_product(self._graphs[0].units[i])]):
                 return True
         return False
 

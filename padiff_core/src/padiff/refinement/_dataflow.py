@@ -53,15 +53,14 @@ def _as_defined(units: Sequence[HeldUnit], side: Side) -> list[HeldUnit]:
 def _better(known: Correspondence, other: Correspondence, evidence: Evidence) -> Correspondence:
     """Return the one of two under which less differs, or lies out of place; the candidate holds its parameters."""
     before = _left_to_explain(known, evidence)
-    _given(other, evidence)
+    evidence.give(other)
     other = with_copies(with_layouts(other, evidence))
-    evidence.assign(other.matches)
-    evidence.forget_runs()
+    evidence.give(other)
     other = without_mismatches(with_orders_borne_out(aligned(other, evidence), evidence), evidence)
     other = with_exchanges(other, evidence)
     if _left_to_explain(other, evidence) < before:
         return other
-    _given(known, evidence)
+    evidence.give(known)
     return known
 
 
@@ -72,11 +71,6 @@ def _left_to_explain(correspondence: Correspondence, evidence: Evidence) -> tupl
     """
     differs, wrong = differing(correspondence, evidence)
     return differs, wrong + out_of_place(correspondence.matches)
-
-
-def _given(correspondence: Correspondence, evidence: Evidence) -> None:
-    evidence.assign(correspondence.matches)
-    evidence.forget_runs()
 
 
 def _may_be_wrong(correspondence: Correspondence, evidence: Evidence) -> bool:

@@ -75,6 +75,11 @@ class Evidence:
         if self.transfer:
             transfer(matches, self.reference, self.candidate)
 
+    def give(self, known: Correspondence) -> None:
+        """Give the candidate the reference's parameters as matched; what it did before is forgotten."""
+        self.assign(known.matches)
+        self.forget_runs()
+
     def free(self, axes: Orders | None = None) -> Trace:
         """Return the candidate's free run: what a user sees. It is run where nothing is known of it yet."""
         axes = axes or {}

@@ -76,8 +76,7 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     result = attrs.evolve(result, crossed=crossed)
     if result.matches is correspondence.matches:
         return evidence.replaced(correspondence, result)
-    evidence.assign(result.matches)
-    evidence.forget_runs()
+    evidence.give(result)
     return without_mismatches(aligned(result, evidence), evidence)
 
 
@@ -232,7 +231,7 @@ def _crossed(alignment: Alignment, cycle: Cycle) -> Alignment:
     ]
     kept = [pair for pair in alignment.pairs if pair.key not in gone]
     pairs = sorted([*kept, *crossed], key=lambda pair: pair.candidate.index)
-    return Alignment(pairs, alignment.left_reference, alignment.left_candidate, alignment.loose)
+    return attrs.evolve(alignment, pairs=pairs)
 
 
 def _partner(match: UnitMatch, following: UnitMatch) -> UnitMatch:
