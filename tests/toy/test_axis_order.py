@@ -56,6 +56,15 @@ def test_a_fault_is_named_at_its_place(
         assert named & {*around, *set.union(*places), ""}, f"{places}\n{report}"
 
 
+def test_behind_a_fault_values_that_are_fed_tell_the_order() -> None:
+    """Free runs tell none of axes of one length: the code around a layer without bias was a source, too."""
+    plan = Plan("chain", 4, 3, (Plan("linear", 4, 8), Plan("norm", 8, 8), Plan("linear", 8, 3)))
+    reference = written("rows", plan, 596, ordered=True)[0]
+    candidate = written("columns", faulty(plan, 1, 0), 55917, 1, ordered=True, orders=True)[0]
+    report = compared(reference, candidate, SHAPES["alike"])
+    assert [source.candidate.path for source in report.sources] == ["b0"], str(report)
+
+
 @shapes
 @SOME
 @given(plans(distinct=True), SEEDS, SEEDS, st.integers(0, 5))
