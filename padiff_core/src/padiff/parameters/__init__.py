@@ -4,7 +4,6 @@ from padiff.parameters._alone import PartAlone, parts_alone
 from padiff.parameters._arrangements import Arrangement
 from padiff.parameters._complex import in_real_numbers
 from padiff.parameters._constants import is_alike, with_buffers
-from padiff.parameters._containment import out_of_place
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import Link, canonical
 from padiff.parameters._matching import match_units, same_names

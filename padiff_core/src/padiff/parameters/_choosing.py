@@ -8,7 +8,6 @@ from functools import cache
 from padiff.alignment import SURE, agreement
 from padiff.grouping import grouped
 from padiff.parameters._colours import Chooser
-from padiff.parameters._containment import composites
 from padiff.parameters._graph import inputs_behind, outputs_ahead
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
@@ -59,8 +58,8 @@ def _nested(paths: Sequence[str]) -> list[list[tuple[int, bool]]]:
     at = grouped(range(len(paths)), paths.__getitem__)
     found: list[list[tuple[int, bool]]] = [[] for _ in paths]
     for place, path in enumerate(paths):
-        for around in composites(path):
-            for other in at.get(around, ()):
+        while path := path.rpartition(".")[0]:
+            for other in at.get(path, ()):
                 found[other].append((place, True))
                 found[place].append((other, False))
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 
 import attrs
 
@@ -26,8 +26,7 @@ _NUMBER = re.compile(r"\d+")
 def stacked(known: Correspondence, flows: tuple[Flow, Flow]) -> Sides | None:
     """Return the units of both sides with stacks for what one of them lists and the other stacks, None without any.
 
-    One of a list may have found a counterpart that only looks like one: it is listed with those beside it that did not,
-    and that counterpart may stack others.
+    One of a list may have found a counterpart that only looks like one: it is listed with those beside it that did not.
     """
     sides, left = known.sides, left_over_of(known)
     free = [[unit for unit in units if _is_left(unit, some)] for units, some in zip(sides, left, strict=True)]
@@ -37,9 +36,7 @@ def stacked(known: Correspondence, flows: tuple[Flow, Flow]) -> Sides | None:
         families = [one for one in _families(sides[yours], lengths) if not {*free[yours]}.isdisjoint(one.stack)]
         lengths &= {len(family.stack) for family in families}
         if lengths:
-            listed = {member for family in families for member in family.stack}
-            lacking = left[mine] | _matched_with(listed, known)
-            found[mine] = [one for unit in found[mine] for one in _cut(unit, flows[mine], lengths, lacking)]
+            found[mine] = [one for unit in found[mine] for one in _cut(unit, flows[mine], lengths, left[mine])]
             found[yours] = _folded(found[yours], families)
     return (found[0], found[1]) if any(unit.stack for unit in found[0]) else None
 
@@ -68,13 +65,6 @@ def _each(match: UnitMatch) -> Iterator[UnitMatch]:
             for link in match.links
         ]
         yield UnitMatch(one, other, links)
-
-
-def _matched_with(units: Set[HeldUnit], known: Correspondence) -> set[str]:
-    """Return the paths of the parameters that belong to those of some units of the other side."""
-    both = (match.units for match in known.matches)
-    partners = (one for ends in both for one, other in (ends, ends[::-1]) if other in units)
-    return {held.parameter.path for one in partners for held in one.roles.values()}
 
 
 def _is_left(unit: HeldUnit, left: set[str]) -> bool:

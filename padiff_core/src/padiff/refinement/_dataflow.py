@@ -11,7 +11,7 @@ import attrs
 
 from padiff.forcing import Side
 from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative
-from padiff.parameters import Correspondence, HeldUnit, out_of_place, pair_parameters, with_copies, with_shared
+from padiff.parameters import Correspondence, HeldUnit, pair_parameters, with_copies, with_shared
 from padiff.refinement._axes import aligned
 from padiff.refinement._buffers import with_buffers_matched
 from padiff.refinement._evidence import Evidence
@@ -51,26 +51,17 @@ def _as_defined(units: Sequence[HeldUnit], side: Side) -> list[HeldUnit]:
 
 
 def _better(known: Correspondence, other: Correspondence, evidence: Evidence) -> Correspondence:
-    """Return the one of two under which less differs, or lies out of place; the candidate holds its parameters."""
-    before = _left_to_explain(known, evidence)
+    """Return the one of two under which less differs; the candidate holds its parameters."""
+    before = differing(known, evidence)
     evidence.give(other)
     other = with_copies(with_layouts(other, evidence))
     evidence.give(other)
     other = without_mismatches(with_orders_borne_out(aligned(other, evidence), evidence), evidence)
     other = with_exchanges(other, evidence)
-    if _left_to_explain(other, evidence) < before:
+    if differing(other, evidence) < before:
         return other
     evidence.give(known)
     return known
-
-
-def _left_to_explain(correspondence: Correspondence, evidence: Evidence) -> tuple[bool, int]:
-    """Return whether the free runs differ, and how much else a correspondence leaves to be explained.
-
-    A fault leads the dataflow astray: one value less that differs is not worth a layer from another block.
-    """
-    differs, wrong = differing(correspondence, evidence)
-    return differs, wrong + out_of_place(correspondence.matches)
 
 
 def _may_be_wrong(correspondence: Correspondence, evidence: Evidence) -> bool:
