@@ -25,17 +25,16 @@ _MOST_AXES = 2
 Units = Sequence[HeldUnit]
 
 
-def with_joined(known: Correspondence, flows: tuple[Flow, Flow], *, within: bool = False) -> Correspondence:
+def with_joined(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
     """Return the correspondence with parameters of one side without counterpart as those that they hold of the other's.
 
-    They are those of one module, and where only those ``within`` one are asked for no others, else of the nearest one
-    around: as many as fill what joins them, in execution order.
+    They are those of one module, or of the nearest one around: as many as fill what joins them, in execution order.
     """
     left = left_over_of(known)
     if not all(left):
         return known
     free = [list(_alone(*one, axes=_MOST_AXES + 1)) for one in zip(known.sides, flows, left, strict=True)]
-    found = [*_joined(*free, ours=True, within=within), *_joined(*free[::-1], ours=False, within=within)]
+    found = [*_joined(*free, ours=True), *_joined(*free[::-1], ours=False)]
     packed = [Packed(one, one.matches(next(one.arrangements()))) for one in found]
     matches = [*known.matches, *(match for one in packed for match in one.matches)]
     return attrs.evolve(known, matches=matches, packed=[*known.packed, *packed])
@@ -97,12 +96,11 @@ def _alone(units: Units, flow: Flow, left: set[str], axes: int = _MOST_AXES) -> 
         yield HeldUnit(unit.module, name, None, {"weight": held}, unit.settings)
 
 
-def _joined(wholes: Units, parts: Units, *, ours: bool, within: bool) -> Iterator[Packing]:
+def _joined(wholes: Units, parts: Units, *, ours: bool) -> Iterator[Packing]:
     """Yield what joins which: those of one module first, then those below one further out."""
     wholes, parts = list(wholes), list(parts)
     depths = [unit.module.path.count(".") + 1 if unit.module.path else 0 for unit in parts]
-    outermost = max(depths, default=0)
-    for depth in range(outermost, outermost - 1 if within else -1, -1):
+    for depth in range(max(depths, default=0), -1, -1):
         for group in grouped(parts, lambda unit: ".".join(unit.module.path.split(".")[:depth])).values():  # noqa: B023
             for whole in list(wholes):
                 ways = [(held, _filling(held.shape, group)) for held in _ways(whole)]

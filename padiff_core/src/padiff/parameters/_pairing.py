@@ -96,19 +96,19 @@ def pair_parameters(
     several, where fewer parameters are left over so; what is left over then may be joined in one parameter.
     """
 
-    def filled(found: Correspondence, *, within: bool) -> Correspondence:
-        return with_biases(with_joined(found, flows, within=within), flows)
+    def filled(found: Correspondence) -> Correspondence:
+        return with_biases(with_joined(found, flows), flows)
 
     def whole(*, freed: bool) -> Correspondence:
         known = None if freed else guess
-        found = filled(_paired(reference, candidate, flows, fixed, known, by_order=by_order, freed=freed), within=True)
+        found = filled(_paired(reference, candidate, flows, fixed, known, by_order=by_order, freed=freed))
         for divided in (split_where_left_over, stacked):
             sides = divided(found, flows)
             if sides is not None:
                 other = unstacked(_paired(*sides, flows, fixed, by_order=by_order, freed=freed), found)
-                other = filled(other, within=True)
+                other = filled(other)
                 found = other if left_over(other) < left_over(found) else found
-        return filled(found, within=False)
+        return found
 
     found = whole(freed=False)
     left = left_over_of(found)
