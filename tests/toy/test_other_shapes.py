@@ -311,3 +311,21 @@ def test_statistics_of_values_in_another_shape_are_compared(norm: Any) -> None:
 
     report = padiff.diff(Ours(), Theirs(), TOKENS)
     assert [source.phase for source in report.sources] == [Phase.BUFFER] * (norm is Tokenwise), str(report)
+
+
+class Stem(rows.Module):
+    """Images through a convolution, a function, and one of its own stride, which gives as many places of some more."""
+
+    def __init__(self, padding: int = 0) -> None:
+        self.first, self.second = rows.Conv2d(3, 4, 3, stride=2, padding=padding), rows.Conv2d(4, 4, 2, stride=2)
+        self.head = rows.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.second(F.relu(self.first(x))).mean((2, 3)))
+
+
+def test_another_padding_is_named_where_what_follows_has_one_shape_again() -> None:
+    """The next layer is given another shape, too: no code around crops it, which was the source."""
+    images = np.random.default_rng(0).standard_normal((2, 3, 9, 9)).astype(np.float32)
+    (source,) = padiff.diff(Stem(), Stem(padding=1), (images,)).sources
+    assert (source.candidate.path, source.cause and source.cause.name) == ("first", "settings"), str(source)

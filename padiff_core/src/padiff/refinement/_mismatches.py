@@ -171,7 +171,7 @@ def _may_be_mismatched(suspicion: Suspicion, all_of_them: Sequence[Suspicion], j
         return pair
     if spot.reference.shape != spot.candidate.shape:
         # Nothing could be put in, so that what follows does not tell.
-        return None if _is_handed_over(pair, judge) else pair
+        return pair if _is_cropped(pair, judge) and not _is_handed_over(pair, judge) else None
     around = judge.alignment.around(pair)
     if any(other.pair is around and other.order > suspicion.order for other in all_of_them):
         # What follows is wrong too, though it was fed: the reference's value was put in at another point.
@@ -197,6 +197,14 @@ def _is_handed_over(pair: Pair, judge: Judge) -> bool:
     return handed(pair.reference, ours, [other.reference for other in others]) and handed(
         pair.candidate, theirs, [other.candidate for other in others]
     )
+
+
+def _is_cropped(pair: Pair, judge: Judge) -> bool:
+    """Return whether what follows two calls that give other shapes has one shape again: the code around cuts it."""
+    inside = {*pair.candidate.subtree(), *pair.candidate.ancestors()}
+    behind = (other for other in judge.alignment.pairs if other.candidate.index > pair.candidate.index)
+    following = next((other for other in behind if other.candidate not in inside), None)
+    return not judge.alignment.pairs[0].misfits if following is None else not following.misfed
 
 
 def _ends_inside(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
