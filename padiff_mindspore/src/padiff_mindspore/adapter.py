@@ -11,25 +11,12 @@ from typing import Any, ClassVar
 
 import mindspore
 
-from padiff.adapter import CAPABILITIES, FrameworkAdapter, Rule, switched
+from padiff.adapter import FrameworkAdapter, Rule, switched
 from padiff_mindspore import operations, optim, tensor
 from padiff_mindspore.kinds import HABITS, TABLE
 from padiff_mindspore.model import MindSporeModel
 from padiff_mindspore.tensor import MindSporeTensor, device_name
 from padiff_mindspore.versions import MINDSPORE
-
-_ROOT = os.path.dirname(os.path.abspath(mindspore.__file__))
-_MACHINERY = (
-    "nn/cell.py",
-    "nn/layer/container.py",
-    "common/_grad_function.py",
-    "common/hook_handle.py",
-    "common/recompute.py",
-    "graph/",
-    "ops/composite/",
-    "ops/function/grad/",
-)
-
 
 # By the attribute of that name mindspore.common means a function.
 _seeds: Any = sys.modules["mindspore.common.seed"]
@@ -45,14 +32,21 @@ class MindSporeAdapter(FrameworkAdapter):
     tensors = tensor
     operations = operations
     optimizers = optim
-    capabilities = frozenset(CAPABILITIES) - MINDSPORE.lost()
+    offers = MINDSPORE
+    capabilities = MINDSPORE.capabilities()
     table: Mapping[str, Rule] = TABLE
     habits = HABITS
-    machinery = tuple(os.path.join(_ROOT, *path.split("/")) for path in _MACHINERY)
-    library = (_ROOT + os.sep,)
-
-    def __init__(self) -> None:
-        MINDSPORE.check()
+    machinery = MINDSPORE.files(
+        "nn/cell.py",
+        "nn/layer/container.py",
+        "common/_grad_function.py",
+        "common/hook_handle.py",
+        "common/recompute.py",
+        "graph/",
+        "ops/composite/",
+        "ops/function/grad/",
+    )
+    library = MINDSPORE.files("")
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:

@@ -224,8 +224,7 @@ def _compiler(construct: Any) -> str | None:
     """Return the name of MindSpore's file whose decorator wraps a construct, None where none does."""
     while hasattr(construct, "__wrapped__"):
         code = getattr(getattr(construct, "__func__", construct), "__code__", None)
-        compiler = None if code is None else MINDSPORE.compiler(code.co_filename)
-        if compiler is not None:
+        if code is not None and (compiler := MINDSPORE.compiler(code.co_filename)) is not None:
             return compiler
         construct = construct.__wrapped__
     return None

@@ -12,35 +12,22 @@ from typing import ClassVar
 import paddle
 from paddle.base import core
 
-from padiff.adapter import CAPABILITIES, FrameworkAdapter, host_random_state
+from padiff.adapter import FrameworkAdapter, host_random_state
 from padiff_paddle import operations, optim, tensor
 from padiff_paddle.kinds import HABITS, TABLE
 from padiff_paddle.model import PaddleModel
 from padiff_paddle.tensor import PaddleTensor
 from padiff_paddle.versions import PADDLE
 
-_ROOT = os.path.dirname(os.path.abspath(paddle.__file__))
-_MACHINERY = (
-    "nn/layer/layers.py",
-    "nn/layer/container.py",
-    "amp/",
-    "autograd/",
-    "base/dygraph/",
-    "base/framework.py",
-    "base/wrapped_decorator.py",
-    "distributed/fleet/recompute/",
-    "distributed/parallel.py",
-    "jit/",
-    "utils/decorator_utils.py",
-)
 _TRACKER = "paddle.distributed.fleet.meta_parallel.parallel_layers.random"
 
 
 def _library() -> tuple[str, ...]:
     """Return the prefixes of Paddle's own files, but not of the models it ships: those are a user's lines."""
-    entries = [name for name in os.listdir(_ROOT) if name != "vision"]
-    entries += [f"vision/{name}" for name in os.listdir(os.path.join(_ROOT, "vision")) if name != "models"]
-    paths = (os.path.join(_ROOT, name) for name in sorted(entries))
+    root, vision = PADDLE.files("", "vision")
+    entries = [name for name in os.listdir(root) if name != "vision"]
+    entries += [f"vision/{name}" for name in os.listdir(vision) if name != "models"]
+    paths = PADDLE.files(*sorted(entries))
     return tuple(os.path.join(path, "") if os.path.isdir(path) else path for path in paths)
 
 
@@ -54,14 +41,24 @@ class PaddleAdapter(FrameworkAdapter):
     tensors = tensor
     operations = operations
     optimizers = optim
-    capabilities = frozenset(CAPABILITIES) - PADDLE.lost()
+    offers = PADDLE
+    capabilities = PADDLE.capabilities()
     table = TABLE
     habits = HABITS
-    machinery = tuple(os.path.join(_ROOT, path) for path in _MACHINERY)
+    machinery = PADDLE.files(
+        "nn/layer/layers.py",
+        "nn/layer/container.py",
+        "amp/",
+        "autograd/",
+        "base/dygraph/",
+        "base/framework.py",
+        "base/wrapped_decorator.py",
+        "distributed/fleet/recompute/",
+        "distributed/parallel.py",
+        "jit/",
+        "utils/decorator_utils.py",
+    )
     library = _library()
-
-    def __init__(self) -> None:
-        PADDLE.check()
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:

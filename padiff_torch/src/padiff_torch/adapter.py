@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ import numpy as np
 import torch
 
 from padiff.adapter import (
-    CAPABILITIES,
     AnyStepListener,
     Array,
     FrameworkAdapter,
@@ -32,19 +30,6 @@ from padiff_torch.reduced import TorchReducer
 from padiff_torch.tensor import TorchTensor
 from padiff_torch.versions import TORCH
 
-_HERE = os.path.dirname(torch.__file__)
-_MACHINERY = (
-    "nn/modules/module.py",
-    "nn/modules/container.py",
-    "nn/parallel/",
-    "utils/checkpoint.py",
-    "utils/_contextlib.py",
-    "autograd/",
-    "_dynamo/",
-    "_compile.py",
-    "fx/",
-)
-
 
 class TorchAdapter(FrameworkAdapter):
     """PyTorch, as padiff knows it."""
@@ -56,14 +41,25 @@ class TorchAdapter(FrameworkAdapter):
     tensors = tensor
     operations = operations
     optimizers = optim
-    capabilities = frozenset(CAPABILITIES) - TORCH.lost()
+    offers = TORCH
+    capabilities = TORCH.capabilities()
     table: Mapping[str, Rule] = TABLE
     habits = HABITS
-    machinery = tuple(os.path.join(_HERE, *path.split("/")) for path in _MACHINERY)
-    library = (_HERE + os.sep,)
+    machinery = TORCH.files(
+        "nn/modules/module.py",
+        "nn/modules/container.py",
+        "nn/parallel/",
+        "utils/checkpoint.py",
+        "utils/_contextlib.py",
+        "autograd/",
+        "_dynamo/",
+        "_compile.py",
+        "fx/",
+    )
+    library = TORCH.files("")
 
     def __init__(self) -> None:
-        TORCH.check()
+        super().__init__()
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         """Modules that a wrapper trains."""
         self._flat: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -12,6 +12,7 @@ from padiff.adapter._listening import Hook, Intercept, handed_on
 from padiff.adapter._model import Model
 from padiff.adapter._tensor import Tensor
 from padiff.adapter.dtypes import is_inexact
+from padiff.adapter.versions import Offers
 from padiff.numerics import Array
 
 
@@ -114,6 +115,13 @@ class FrameworkAdapter(Adapter):
     optimizers: Optimizers
     operations: Operations
     """For the capability ``operations`` alone."""
+    offers: ClassVar[Offers | None] = None
+    """What the installed version has, of a framework whose versions differ in that."""
+
+    def __init__(self) -> None:
+        """Raise `AdapterError` where padiff cannot work with that version at all."""
+        if self.offers is not None:
+            self.offers.check()
 
     def wrap(self, model: Any) -> Model:
         """Wrap a native model; raises `UnwatchableModel` where hooks on it would be ignored."""

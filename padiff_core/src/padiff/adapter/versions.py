@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
 import attrs
 
+from padiff.adapter._info import CAPABILITIES
 from padiff.errors import AdapterError
 
 
@@ -64,6 +66,15 @@ class Offers:
     def lost(self) -> set[str]:
         """Return the capabilities that go with that."""
         return {offer.capability for offer in self.missing() if offer.capability is not None}
+
+    def capabilities(self) -> frozenset[str]:
+        """Return what an adapter offers that would offer all, were nothing missing."""
+        return frozenset(CAPABILITIES) - self.lost()
+
+    def files(self, *paths: str) -> tuple[str, ...]:
+        """Return the prefixes of the package's files whose paths below it begin so; of an empty one, of all."""
+        folder = os.path.dirname(os.path.abspath(self.home.__file__))
+        return tuple(os.path.join(folder, *path.split("/")) for path in paths)
 
     def notes(self) -> dict[str, str]:
         """Return what a report says of that, beside the framework's version."""
