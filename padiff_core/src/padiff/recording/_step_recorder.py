@@ -88,20 +88,19 @@ class StepRecorder(Recorder):
 
         self.hooks.add(tensor.on_gradient(arrived).close)
 
-    def _kept(self, tensor: Tensor, name: str, where: Where) -> int:
+    def _kept(
+        self, value: Tensor | Parameter, name: str, where: Where, *, ended: bool = False, extremes: bool = True
+    ) -> int:
+        """Keep what a tensor or parameter holds now: all of it, or what a device, or numpy here, makes of it."""
         if self._kind == "tensors":
-            return self._store.put(tensor.view(), name)
-        key = self._reduced(tensor, where, extremes=True)
+            return (self._store.lend if ended else self._store.put)(value.view(), name)
+        whole = self._kind == "summary"
+        reduction = Reduction(extremes=extremes) if whole else where.reduction
+        key = None if reduction is None else self._reductions.keep(value, reduction, steady=ended)
         if key is not None:
             return key
-        if self._kind == "summary":
-            return self.trace.summarized(tensor.read(summarized))
-        return self.trace.summarized(where.sketched(tensor.view()))
-
-    def _reduced(self, value: Tensor | Parameter, where: Where, *, extremes: bool, steady: bool = False) -> int | None:
-        """Let a device summarize what lies there; return the key, or None where the value is to be read here."""
-        reduction = Reduction(extremes=extremes) if self._kind == "summary" else where.reduction
-        return None if reduction is None else self._reductions.keep(value, reduction, steady=steady)
+        view = value.view()
+        return self.trace.summarized(summarized(view, extremes=extremes) if whole else where.sketched(view))
 
     def glimpse(self, parameter: Parameter) -> int:
         """Keep a few elements of a parameter: enough to see whether it is another than it was."""
@@ -112,16 +111,7 @@ class StepRecorder(Recorder):
     def state(self, parameter: Parameter, name: str, *, ended: bool = False, extremes: bool = True) -> int:
         """Keep what a parameter or buffer holds now; return its key. ``ended``: it stays until the step is written."""
         where = self._places.of_parameter(parameter.path)
-        tensors = self._kind == "tensors"
-        key = None if tensors else self._reduced(parameter, where, extremes=extremes, steady=ended)
-        if key is not None:
-            return key
-        view = parameter.view()
-        if self._kind == "tensors":
-            return (self._store.lend if ended else self._store.put)(view, name)
-        if self._kind == "summary":
-            return self.trace.summarized(summarized(view, extremes=extremes))
-        return self.trace.summarized(where.sketched(view))
+        return self._kept(parameter, name, where, ended=ended, extremes=extremes)
 
     def watch_parameters(self, model: Model) -> None:
         """Wait for the gradients of parameters, which a script may clear before the step is over."""

@@ -99,22 +99,19 @@ def summarized(array: NDArray[Any], *, extremes: bool = True, sketched: bool = F
     return Summary(name, shape, **figures)
 
 
-def summed(parts: Sequence[Summary], *, apart: bool = False, mean: bool = False) -> Summary:
+def summed(parts: Sequence[Summary]) -> Summary:
     """Return what is known of a sum by its summands' summaries: its sketch, and by that its norm.
 
-    ``apart`` says that they are shards of one value, whose squares add up; ``mean`` that the sum is to be divided by
-    how many they are. Where a sketch is missing, or the parts do not fit together, nothing but the shape is known.
+    Where a sketch is missing, or the parts do not fit together, nothing but the shape is known.
     """
     first = parts[0]
     shape = first.whole or first.shape
     sketches = [one.sketch for one in parts if one.sketch is not None]
-    fit = len({(one.shape, one.whole, one.dtype) for one in parts}) == 1 and (not apart or first.whole is not None)
+    fit = len({(one.shape, one.whole, one.dtype) for one in parts}) == 1
     if not fit or len(sketches) < len(parts) or len({one.shape for one in sketches}) > 1:
         return Summary(first.dtype, shape)
-    share = 1.0 / len(parts) if mean else 1.0
-    total = np.sum(sketches, axis=0, dtype=np.float64) * share
-    squares = sum((one.norm or 0.0) ** 2 for one in parts)
-    norm = math.sqrt(squares) * share if apart else float(np.linalg.norm(total))
+    total = np.sum(sketches, axis=0, dtype=np.float64)
+    norm = float(np.linalg.norm(total))
     counts = [sum(one.nans or 0 for one in parts), sum(one.infinities or 0 for one in parts)]
     kept = total.astype(sketches[0].dtype)
     return Summary(first.dtype, shape, norm=norm, nans=counts[0], infinities=counts[1], sketch=kept, whole=first.whole)
