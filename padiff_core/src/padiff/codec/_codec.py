@@ -200,9 +200,6 @@ class _Decoder:
             raise Malformed(msg)
         return decode(self, items)
 
-    def _mapping(self, items: list[Any]) -> dict[Any, Any]:
-        return {self.decoded(key): self.decoded(item) for key, item in items}
-
     def _array(self, items: list[Any]) -> Array:
         name, shape, place = items
         dtype = DTYPES.get(name)
@@ -222,13 +219,6 @@ class _Decoder:
     def _complex(self, items: list[Any]) -> complex:
         real, imaginary = items
         return complex(float(real), float(imaginary))
-
-    def _slice(self, items: list[Any]) -> slice:
-        start, stop, step = map(self.decoded, items)
-        return slice(start, stop, step)
-
-    def _bytes(self, items: list[Any]) -> bytes:
-        return bytes.fromhex(items[0])
 
     def _custom(self, items: list[Any]) -> Any:
         name, value = items
@@ -297,12 +287,12 @@ def _default(cls: type, field: str) -> Any:
 
 _DECODERS: Mapping[str, Callable[[_Decoder, list[Any]], Any]] = {
     "a": _Decoder._array,
-    "b": _Decoder._bytes,
+    "b": lambda decoder, items: bytes.fromhex(items[0]),
     "c": _Decoder._complex,
-    "d": _Decoder._mapping,
+    "d": lambda decoder, items: {decoder.decoded(key): decoder.decoded(item) for key, item in items},
     "k": _Decoder._custom,
     "n": _Decoder._scalar,
-    "p": _Decoder._slice,
+    "p": lambda decoder, items: slice(*map(decoder.decoded, items)),
     "r": _Decoder._record,
     "@": lambda decoder, items: decoder._codec.known.get(items[0]),
     "&": _Decoder._again,
