@@ -39,21 +39,19 @@ def _chunks(trace: Trace, paths: Sequence[Sequence[str]]) -> list[Trace]:
     if len(paths) < 2:
         return [trace]
     kept: list[list[Call]] = [[] for _ in paths]
-    for call in trace.calls:
-        if call.parent is None:
-            kept[_chunk_of(call, paths)].append(call)
+    for call in trace.tops:
+        kept[_chunk_of(call, paths)].append(call)
     found: list[Trace] = []
     for tops in kept:
-        one = attrs.evolve(trace, calls=[], **(_none_of_it() if found else {}))
+        one = attrs.evolve(trace, calls=[])
+        for name in (*OF_PARAMETERS, "parameters") if found else ():
+            setattr(one, name, {})
+        one.loss = None if found else trace.loss
         counts: Counter[str] = Counter()
         for top in tops:
             _copied(top, None, one, counts)
         found.append(one)
     return found
-
-
-def _none_of_it() -> dict[str, Any]:
-    return {name: {} for name in (*OF_PARAMETERS, "parameters")} | {"loss": None}
 
 
 def _copied(call: Call, parent: Call | None, trace: Trace, counts: Counter[str]) -> None:
@@ -91,8 +89,8 @@ class _Joiner:
         """Return the joined step."""
         trace = self.step.trace
         for number, (stage, later) in enumerate(zip(self.stages, self.stages[1:], strict=False)):
-            self._link(number, _tops(stage.trace), _tops(later.trace))
-        tops = [(number, _tops(stage.trace)) for number, stage in enumerate(self.stages)]
+            self._link(number, stage.trace.tops, later.trace.tops)
+        tops = [(number, stage.trace.tops) for number, stage in enumerate(self.stages)]
         for members in _together(tops):
             given = self.given = {}
             self._call(members, None).inputs.extend(given.values())
@@ -208,10 +206,6 @@ class _Joiner:
             if left is not None:
                 self.step.open[token, kind] = left
         return attrs.evolve(leaf, token=token)
-
-
-def _tops(trace: Trace) -> list[Call]:
-    return [call for call in trace.calls if call.parent is None]
 
 
 def _together(calls: Sequence[tuple[int, Sequence[Call]]]) -> list[list[Member]]:

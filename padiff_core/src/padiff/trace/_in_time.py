@@ -26,7 +26,7 @@ def in_time(trace: Trace) -> Iterator[Held]:
     for path, key in trace.weights.items():
         holder, _, name = path.rpartition(".")
         holds.setdefault(holder, []).append((name, key))
-    todo: list[tuple[Call, bool]] = [(call, False) for call in reversed(trace.calls) if call.parent is None]
+    todo: list[tuple[Call, bool]] = [(call, False) for call in reversed(trace.tops)]
     while todo:
         call, left = todo.pop()
         if left:

@@ -170,6 +170,12 @@ class Call:
         for child in self.children:
             yield from child.subtree()
 
+    @property
+    def top(self) -> Call:
+        """Return the outermost call that it lies in, or itself."""
+        *_, top = (self, *self.ancestors())
+        return top
+
     def ancestors(self) -> Iterator[Call]:
         """Yield the enclosing calls, innermost first."""
         call = self.parent
@@ -253,9 +259,14 @@ class Trace:
         return self.calls[0]
 
     @property
+    def tops(self) -> list[Call]:
+        """Return the calls that lie in no other one: those that a script makes itself."""
+        return [call for call in self.calls if call.parent is None]
+
+    @property
     def trained(self) -> list[Call]:
         """Return the calls of the model by a script to whose outputs a gradient comes; all where none does."""
-        calls = [call for call in self.calls if call.parent is None and call.path == self.root.path]
+        calls = [call for call in self.tops if call.path == self.root.path]
         return [call for call in calls if any(leaf.token in self.gradients for leaf in call.outputs)] or calls
 
     def add(self, call: Call) -> Call:

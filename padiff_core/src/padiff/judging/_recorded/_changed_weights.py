@@ -8,14 +8,13 @@ import attrs
 import numpy as np
 
 from padiff.forcing import RecordedSide
+from padiff.judging._recorded._given_gradients import sampled
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._update import is_scripts
-from padiff.judging._sizes import held
-from padiff.numerics import EXACT, sample
+from padiff.numerics import EXACT
 from padiff.parameters import Correspondence, Link
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase
-from padiff.trace import Summary
 
 
 def beside_changed_weights(found: Sequence[Finding], meter: Meter, known: Correspondence) -> list[Finding]:
@@ -48,8 +47,7 @@ def _between(side: RecordedSide, links: Sequence[Link], number: int) -> list[str
         trace, key = side.before.get(own.parameter.path, (None, 0))
         if glimpse is None or glimpse.sample is None or trace is None or trace is side.trace:
             continue
-        left = held(trace, key)
-        kept = left.sample if isinstance(left, Summary) else None if left is None else sample(left)
+        kept = sampled(trace, key)
         if kept is not None and kept.shape == glimpse.sample.shape and not np.array_equal(kept, glimpse.sample):
             names.append(own.part.parameter)
     return names

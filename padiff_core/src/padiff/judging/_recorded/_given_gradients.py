@@ -96,13 +96,13 @@ def _made_of(trace: Trace, before: Trace | None) -> str | None:
 
     That is what the step ``before`` was given. All may have been clipped as one. None where it is neither, or unknown.
     """
-    given = {path: _sampled(trace, key) for path, key in trace.handed.items()}
-    last = {path: _sampled(trace, trace.latest.get(path)) for path in given}
+    given = {path: sampled(trace, key) for path, key in trace.handed.items()}
+    last = {path: sampled(trace, trace.latest.get(path)) for path in given}
     kept = {**trace.parameter_gradients, **trace.arrived}
     uncleared: dict[str, Array | None] = {}
     for path in given:
-        arrived = _sampled(trace, kept.get(path))
-        earlier = None if before is None else _sampled(before, before.handed.get(path))
+        arrived = sampled(trace, kept.get(path))
+        earlier = None if before is None else sampled(before, before.handed.get(path))
         uncleared[path] = None if arrived is None or earlier is None else arrived + earlier
     eps = max((epsilon_of(trace.summaries[key].dtype) for key in trace.handed.values()), default=0.0)
     for name, parts in (("last", last), ("uncleared", uncleared)):
@@ -111,7 +111,8 @@ def _made_of(trace: Trace, before: Trace | None) -> str | None:
     return None
 
 
-def _sampled(trace: Trace, key: int | None) -> Array | None:
+def sampled(trace: Trace, key: int | None) -> Array | None:
+    """Return a few elements of a value; None where they are not known."""
     found = held(trace, key)
     return found.sample if isinstance(found, Summary) else None if found is None else sample(found)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
+from collections.abc import Mapping
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Spot
@@ -75,19 +75,17 @@ def cut_by(alignment: Alignment, spot: Spot, side: str) -> Pair:
 
 def given(trace: Trace) -> set[int]:
     """Return the tokens of what the script gave to a model."""
-    return {leaf.token for call in trace.calls if call.parent is None for leaf in call.inputs}
+    return {leaf.token for call in trace.tops for leaf in call.inputs}
 
 
 def tells_nothing(*traces: Trace) -> tuple[bool, bool]:
     """Return whether a run tells no values that calls were given, and no gradients that came to them: some dumps."""
-    taken, sent = (
-        any(not any(leaf.token in named for call in trace.calls for leaf in leaves(call)) for trace, named in sides)
-        for leaves, sides in (
-            (attrgetter("inputs"), [(trace, trace.values) for trace in traces]),
-            (attrgetter("outputs"), [(trace, trace.gradients) for trace in traces]),
-        )
-    )
-    return taken, sent
+
+    def tells(side: str, named: Mapping[int, int], trace: Trace) -> bool:
+        return any(leaf.token in named for call in trace.calls for leaf in call.leaves(side))
+
+    taken = all(tells("input", trace.values, trace) for trace in traces)
+    return not taken, not all(tells("output", trace.gradients, trace) for trace in traces)
 
 
 def why_forward_only(traces: tuple[Trace, Trace], alignment: Alignment) -> str | None:

@@ -87,9 +87,8 @@ class Leaps:
 
     def forward(self) -> Iterator[Suspicion]:
         """Yield the values that differ, in execution order."""
-        for call in self.candidate.calls:
-            if call.parent is None:
-                yield from self._forward(call)
+        for call in self.candidate.tops:
+            yield from self._forward(call)
 
     def _forward(self, call: Call) -> Iterator[Suspicion]:
         pair = self.alignment.of_candidate(call)
@@ -240,9 +239,8 @@ class Leaps:
     def backward(self) -> Iterator[Suspicion]:
         """Yield the gradients that differ, in the order of the backward pass; said after `forward`."""
         self.gradients = {pair.key: Level() for pair in self.alignment.pairs}
-        for call in reversed(self.candidate.calls):
-            if call.parent is None:
-                yield from self._backward(call)
+        for call in reversed(self.candidate.tops):
+            yield from self._backward(call)
 
     def _backward(self, call: Call) -> Iterator[Suspicion]:
         pair = self.alignment.of_candidate(call)

@@ -124,7 +124,7 @@ def _statistics(meter: Meter, known: Correspondence, when: When) -> dict[str, fl
     Where the frameworks track them by two conventions: what that makes of them in evaluation mode is as far apart.
     """
     found: dict[str, float] = {}
-    if meter.sides[0].about.framework == meter.sides[1].about.framework:
+    if meter.models[0].framework == meter.models[1].framework:
         return found
     for match, link in known.links:
         if link.buffer and link.role == "running_var" and meter.knows(link):
@@ -158,5 +158,4 @@ def _behind_step(pair: Pair, traces: tuple[Trace, Trace]) -> list[bool]:
 
 
 def _is_evaluation(call: Call, trace: Trace) -> bool:
-    top = next((above for above in call.ancestors() if above.parent is None), call)
-    return trace.root.training and not top.training
+    return trace.root.training and not call.top.training

@@ -10,7 +10,7 @@ import numpy as np
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import RecordedSide
 from padiff.judging._recorded._one_fault import starts
-from padiff.judging._recorded._taken_back import TakenBack
+from padiff.judging._recorded._taken_back import TakenBack, plain_factor
 from padiff.judging._sizes import held, magnitude, projected
 from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of, work_of
 from padiff.report import Cause, Finding, Note
@@ -49,9 +49,7 @@ def with_one_scale(
         return sides, None
     clipped = 1.0 not in (ours, theirs) and not all(math.log2(one).is_integer() for one in (ours, theirs))
     side = int(abs(math.log(theirs)) > abs(math.log(ours)))
-    times = theirs / ours if side else ours / theirs
-    whole = 2.0 ** round(math.log2(times))
-    times = whole if abs(times / whole - 1) <= ACCUMULATED(_EPS) else times
+    times = plain_factor(theirs / ours if side else ours / theirs)
     if clipped and not taken_back.is_shown(side, times):
         return sides, None
     close = ACCUMULATED(_EPS) if clipped else math.log(2) / 2

@@ -61,10 +61,9 @@ def _bends(spot: Spot, size: Size, meter: Meter) -> bool:
     The slope is what was sent on, for what arrived: so it does not tell what arrived differently. What the call took is
     the same but for rounding, and lies there on the two sides of one of few numbers.
     """
-    at = next((both for both in spot.pair.outputs if _shape(spot, both) == spot.reference.shape), None)
-    if at is None:
+    leaves = next((both for both in spot.pair.made if both[0].shape == spot.reference.shape), None)
+    if leaves is None:
         return False
-    leaves = spot.pair.reference.outputs[at[0]], spot.pair.candidate.outputs[at[1]]
     found = [
         held(trace, named.get(leaf.token))
         for trace, own, made in zip(meter.traces, (spot.reference, spot.candidate), leaves, strict=True)
@@ -85,10 +84,6 @@ def _bends(spot: Spot, size: Size, meter: Meter) -> bool:
     if _error(np.where(apart, 0.0, sent), np.where(apart, 0.0, other_sent)) > VANISHES * known:
         return False
     return _error(taken, other_taken) <= SAME(size.eps) and _points(taken[apart], other_taken[apart]) <= _KINKS
-
-
-def _shape(spot: Spot, both: tuple[int, int]) -> tuple[int, ...]:
-    return spot.pair.reference.outputs[both[0]].shape
 
 
 def _error(ours: Array, theirs: Array) -> float:

@@ -79,6 +79,7 @@ class Meter:
 
     def __init__(self, sides: tuple[RecordedSide, RecordedSide], by: Measuring) -> None:
         self.sides, self.traces, self._by = sides, (sides[0].trace, sides[1].trace), by
+        self.models = sides[0].about, sides[1].about
         self._sizes: dict[tuple[Any, ...], Size | None] = {}
         self._kept: dict[When, tuple[Kept, Kept]] = {}
         self._stepped: tuple[ByPath, ByPath] | None = None

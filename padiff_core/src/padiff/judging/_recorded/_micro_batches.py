@@ -10,7 +10,7 @@ import numpy as np
 from padiff.alignment import Alignment
 from padiff.judging._sizes import Held, held
 from padiff.report import SIDES, Cause, Finding, Phase
-from padiff.trace import Call, Key, Trace
+from padiff.trace import Key, Trace
 
 _OF_CALLS = ("output", "input", "output_gradient", "input_gradient", "free_output")
 _OF_ALL = (Phase.BACKWARD, Phase.LOSS, Phase.UPDATE)
@@ -49,20 +49,17 @@ def of_other_counts(
     first = attrs.evolve(known[0], cause=cause if cut else _counted(known[0], alignment, traces))
     found = [first]
     for one in (*findings, *extra):
-        follows = one in known or _is_of_other_shape(one) or (one.phase in _OF_ALL and not cut)
+        reshaped = any(evidence.kind == "other_output" for evidence in one.evidence)
+        follows = one in known or reshaped or (one.phase in _OF_ALL and not cut)
         found += [attrs.evolve(one, source=one.source and not follows)] if one is not known[0] else []
     return found
-
-
-def _is_of_other_shape(one: Finding) -> bool:
-    return any(evidence.kind == "other_output" for evidence in one.evidence)
 
 
 def _counted(extra: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Cause:
     """Return how often both scripts call what one of them calls more often."""
     side = SIDES.index(extra.side or "")
     path = (extra.reference, extra.candidate)[side].path
-    calls = [call for call in traces[side].calls if call.parent is None and call.path == path]
+    calls = [call for call in traces[side].tops if call.path == path]
     matched = {(pair.reference, pair.candidate)[side].key for pair in alignment.tops}
     counts = [len(calls), sum(call.key in matched for call in calls)][:: 1 - 2 * side]
     kind = "calls" if path else "micro_batches"
@@ -97,13 +94,9 @@ def _given(trace: Trace) -> list[tuple[Held, ...]]:
     return list(zip(*given, strict=True)) if len({len(one) for one in given}) == 1 else []
 
 
-def _models(trace: Trace) -> list[Call]:
-    return [call for call in trace.calls if call.parent is None and call.path == trace.root.path]
-
-
 def _micro_batches(trace: Trace) -> dict[Key, int]:
     """Return the micro-batch of each call, where there are several."""
-    models = _models(trace)
+    models = [call for call in trace.tops if call.path == trace.root.path]
     if len(models) < 2:
         return {}
     return {call.key: number for number, model in enumerate(models) for call in model.subtree()}

@@ -9,7 +9,7 @@ import attrs
 from padiff.alignment import Alignment, Pair
 from padiff.numerics import ACCUMULATED, epsilon_of
 from padiff.report import Cause, Evidence, Finding, Phase, Place, Verdict
-from padiff.trace import Call, Description
+from padiff.trace import Description
 
 
 def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding]:
@@ -107,13 +107,8 @@ def _behind(found: Sequence[Finding], alignment: Alignment) -> list[Pair]:
         for one in found
         if one.source and one.phase is Phase.FORWARD and _called(one, pair)
     ]
-    ends = [max(call.index for call in _top(pair.candidate).subtree()) for pair in differing]
+    ends = [max(call.index for call in pair.candidate.top.subtree()) for pair in differing]
     return [pair for pair in alignment.pairs if ends and _is_end(pair) and pair.candidate.index > min(ends)]
-
-
-def _top(call: Call) -> Call:
-    *_, top = (call, *call.ancestors())
-    return top
 
 
 def _is_end(pair: Pair) -> bool:

@@ -44,10 +44,9 @@ def of_penalty(found: Sequence[Finding], meter: Meter, known: Correspondence) ->
     if cause is None:
         return list(found)
     group, at = [found[number] for number in numbers], numbers[0]
-    models = meter.sides[0].about, meter.sides[1].about
     loss = any(one.source and one.phase is Phase.LOSS for one in found)
     evidence = group[0].evidence
-    whole = as_one(group, models, "gradients", "parameters", evidence=evidence, cause=cause, source=not loss)
+    whole = as_one(group, meter.models, "gradients", "parameters", evidence=evidence, cause=cause, source=not loss)
     rest = [whole if number == at else one for number, one in enumerate(found) if number == at or number not in numbers]
     return [attrs.evolve(one, cause=cause) if one.source and one.phase is Phase.LOSS else one for one in rest]
 

@@ -32,7 +32,8 @@ def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) ->
             for one in _buffers(leaps, match, calls, users, convention):
                 if isinstance(one, float):
                     convention = max(convention, one)
-                    yield Note("running_variance", dict(zip(SIDES, _frameworks(leaps), strict=True)))
+                    frameworks = [model.framework for model in leaps.meter.models]
+                    yield Note("running_variance", dict(zip(SIDES, frameworks, strict=True)))
                 else:
                     yield one
     for match, users in matches:
@@ -44,11 +45,6 @@ def is_uncalled(match: UnitMatch, traces: tuple[Trace, Trace]) -> bool:
     """Return whether neither side calls a module: what it holds the code around uses, or the script changes."""
     paths = match.modules.reference, match.modules.candidate
     return not any(call.path == path for trace, path in zip(traces, paths, strict=True) for call in trace.calls)
-
-
-def _frameworks(leaps: Leaps) -> tuple[str, str]:
-    ours, theirs = leaps.meter.sides
-    return ours.about.framework, theirs.about.framework
 
 
 def _buffers(
@@ -182,10 +178,9 @@ def of_uncalled_buffers(
             moved.setdefault(one.source, []).append((match, one))
         else:
             found.append(one)
-    models = leaps.meter.sides[0].about, leaps.meter.sides[1].about
     for group in moved.values():
         paths = [match.modules.reference for match, _ in group], [match.modules.candidate for match, _ in group]
-        reference, candidate = map(place_around, models, paths)
+        reference, candidate = map(place_around, leaps.meter.models, paths)
         worst = max((one for _, one in group), key=_size)
         if len(group) > 1:
             names = [f"{match.modules.candidate}.{one.what.name}".lstrip(".") for match, one in group]
@@ -247,15 +242,15 @@ def _is_convention(leaps: Leaps, link: Link, calls: list[Call], users: list[Pair
 
     ``calls`` are the reference's that averaged, ``users`` the matched ones that these are, or lie in.
     """
-    meter, (ours, theirs) = leaps.meter, leaps.meter.sides
+    meter = leaps.meter
     calls = [call for call in calls if call.training]
-    if ours.about.framework == theirs.about.framework or not calls:
+    if meter.models[0].framework == meter.models[1].framework or not calls:
         return False
     values = (*meter.held(link, "before"), *meter.held(link, "buffer"))
     known = [one for one in map(projected, values) if one is not None]
     if len(known) < 4 or len({one.shape for one in known}) > 1:
         return False
     count, earlier = math.prod(link.reference.shape), (known[0], known[1])
-    found = by_convention(calls, ours.trace, earlier, known[2], known[3], count)
+    found = by_convention(calls, leaps.reference, earlier, known[2], known[3], count)
     sizes = (size_of(known[2], one) for one in found)
     return any(one is not None and leaps.left(one, users)[0].verdict in AGREEING for one in sizes)

@@ -90,12 +90,9 @@ class Recorded(Gathered):
         self.backward |= why is None
         self.forward_only = None if self.backward else why
         meter = self._meter(sides, known, started, backward=why is None)
-        drift = Drift() if first else drift_of(meter, known)
-        if differed:  # what was found moved the weights, and no rounding
-            drift = attrs.evolve(drift, modules={})
-        after = drift_of(meter, known, "updated")
-        if differed:
-            after = attrs.evolve(after, modules={})
+        drifts = Drift() if first else drift_of(meter, known), drift_of(meter, known, "updated")
+        # Where something was found before, that moved the weights, and no rounding.
+        drift, after = (attrs.evolve(one, modules={}) if differed else one for one in drifts)
         leaps, told, known = self._forward(meter, known, drift, after)
         alignment, forced = known.alignment, Forced(leaps.checks)
         told += self._backward(leaps, known, backward=why is None)
@@ -105,7 +102,7 @@ class Recorded(Gathered):
         extra, idle = of_extra_calls(alignment, traces, step, backward=why is None)
         self.notes += beside(self.notes, idle)
         found = of_other_counts(found, traces, extra, alignment)
-        found = of_called_again(found, alignment, traces, (sides[0].about, sides[1].about))
+        found = of_called_again(found, alignment, traces, meter.models)
         alone = why is None and is_loss_alone(found)
         if alone or not any(one.source for one in found):
             found = [beside_equal_gradients(one) for one in found] if alone else found
@@ -194,7 +191,7 @@ class Recorded(Gathered):
         alignment, traces = known.alignment, leaps.meter.traces
         shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
         found = [*shapes, *unlike_inputs(Forced(leaps.checks), step)]
-        models = leaps.meter.sides[0].about, leaps.meter.sides[1].about
+        models = leaps.meter.models
         told = [likened_here(one, leaps) for one in _by_order(_once(told))]
         judged = of_uncalled_buffers(told, self.judged(told, known, params, step), known, leaps)
         judged = frozen_together(judged, models)
@@ -216,14 +213,16 @@ class Recorded(Gathered):
         up once, or twice. Then what comes to it is the sum of both there, and here one of them. Where the gradient of a
         parameter is not known, this is said of the model's outputs alone: all others follow from theirs.
         """
-        inside = [one for one in told if one.phase is Phase.BACKWARD and one.spot is not None and not _is_input(one)]
+        inside = [
+            one for one in told if one.phase is Phase.BACKWARD and one.spot is not None and not _is_end(one, "input")
+        ]
         differs = any(one.verdict is Verdict.DIFFERS for one in told if one not in inside)
         if not inside or differs or self.rule is not None:
             return told
         sizes = [size for match in known.matches for _, size in gradients_of(meter, match)]
         measured = [one for one in sizes if one is not None and not one.least]
         agree = bool(measured) and all(one.error <= SAME(one.eps) for one in measured)
-        if not agree or (len(measured) < len(sizes) and not all(map(_is_end, inside))):
+        if not agree or (len(measured) < len(sizes) and not all(_is_end(one, "output") for one in inside)):
             return told
         noted = {(note.data["value"], note.candidate) for note in self.notes if note.kind == "harmless"}
         notes = map(harmless_note, inside)
@@ -292,12 +291,9 @@ def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
     return held and leaf.token in traces[side].gradients
 
 
-def _is_input(one: Suspicion) -> bool:
-    return one.spot is not None and one.spot.what == "input" and one.spot.pair.candidate.parent is None
-
-
-def _is_end(one: Suspicion) -> bool:
-    return one.spot is not None and one.spot.what == "output" and one.spot.pair.candidate.parent is None
+def _is_end(one: Suspicion, what: str) -> bool:
+    """Return whether it is on what the model itself is given, or gives."""
+    return one.spot is not None and one.spot.what == what and one.spot.pair.candidate.parent is None
 
 
 def _by_order(told: Sequence[Suspicion]) -> list[Suspicion]:

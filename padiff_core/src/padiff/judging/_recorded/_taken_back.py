@@ -79,6 +79,10 @@ def _factor(trace: Trace, earlier: Sequence[Trace]) -> float | None:
         return None
     if max(shares) / min(shares) - 1 > ACCUMULATED(_EPS):
         return None
-    found = 1 / max(shares)
-    whole = 2.0 ** round(math.log2(found))  # rounds no gradient
-    return whole if abs(found / whole - 1) <= ACCUMULATED(_EPS) else found
+    return plain_factor(1 / max(shares))
+
+
+def plain_factor(times: float) -> float:
+    """Return a factor, or the power of two that it is but for rounding: which rounds no gradient."""
+    whole = 2.0 ** round(math.log2(times))
+    return whole if abs(times / whole - 1) <= ACCUMULATED(_EPS) else times

@@ -87,13 +87,12 @@ def of_recorded_update(
                 near.append((link, _finding(match, link, size, done, step)))
     if 2 * len(near) > len(links):  # by chance a few are
         found = found or near
-    models = meter.sides[0].about, meter.sides[1].about
     handed = _handed(meter, links) if found else ({}, {})
     found = _with_causes(found, meter, handed, noise, agreed=agreed)
     found = found or list(_given_otherwise(meter, links, ignored, step, noise))
     told = with_what_was_given([finding for _, finding in found], meter.traces, before)
     found = [(link, finding) for (link, _), finding in zip(found, told, strict=True)]
-    yield from of_one_cause(found, models, len({link.candidate.parameter.path for _, link in links}))
+    yield from of_one_cause(found, meter.models, len({link.candidate.parameter.path for _, link in links}))
 
 
 def _given_otherwise(
