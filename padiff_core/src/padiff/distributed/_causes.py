@@ -10,7 +10,6 @@ import attrs
 
 from padiff.distributed._disagreements import disagreements, partial_axes
 from padiff.distributed._expected import Expected
-from padiff.distributed._grid import Grid
 from padiff.distributed._job import Job
 from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._own_data import loss_of_each, normalized_by_each
@@ -38,11 +37,13 @@ def _explained(findings: Sequence[Finding], job: Job, *, alone: bool) -> list[Fi
     """Return the findings with what one job's ranks tell; it is ``alone`` where no candidate of several ranks is."""
     found = list(findings)
     for number, one in enumerate(found):
-        if one.step == job.number and one.source and one.cause is not None and one.what.kind == "input":
+        if one.step != job.number or not one.source:
+            continue
+        if one.cause is not None and one.what.kind == "input":
             cause = _cause_of(one, job)
             said = [] if cause is None else [Evidence("inputs_of_ranks", {"cause": str(cause)})]
             found[number] = attrs.evolve(one, evidence=(*one.evidence, *said))
-        elif one.step == job.number and one.source and (one.cause is None or _is_share(one.cause)):
+        elif one.cause is None or list(one.cause.parameters) == ["gradients"]:  # which leaves the reason open
             cause = _cause_of(one, job)
             unsummed = None if cause is not None or one.cause is not None else _unsummed(one, job)
             found[number] = unsummed or (one if cause is None else attrs.evolve(one, cause=cause))
@@ -64,11 +65,6 @@ def _explained(findings: Sequence[Finding], job: Job, *, alone: bool) -> list[Fi
     return [_placed(one, job, alone=alone) if one.step == job.number else one for one in found]
 
 
-def _is_share(cause: Cause) -> bool:
-    """Return whether a cause says no more than by what share the gradients of a step are others."""
-    return list(cause.parameters) == ["gradients"]
-
-
 def _placed(finding: Finding, job: Job, *, alone: bool) -> Finding:
     """Return a finding with its ranks: those that its cause names, or that hold its module where not all do."""
     place, named = job.mine(finding), finding.cause.parameters.get("ranks", ()) if finding.cause else ()
@@ -87,12 +83,8 @@ _OF_RANKS = ("missing_all_reduce", "wrong_group", "wrong_on_ranks", "nothing_on_
 
 def _is_of_ranks(finding: Finding) -> bool:
     """Return whether it tells why ranks part, so that what they hold after the step is a consequence."""
-    return (
-        finding.source
-        and finding.phase is not Phase.UPDATE
-        and finding.cause is not None
-        and (finding.cause.name in _OF_RANKS)
-    )
+    told = finding.source and finding.phase is not Phase.UPDATE and finding.cause is not None
+    return told and finding.cause is not None and finding.cause.name in _OF_RANKS
 
 
 def _once(findings: Sequence[Finding], step: int) -> list[Finding]:
@@ -152,7 +144,7 @@ def _downstream(finding: Finding, job: Job) -> Finding:
 
 def _cause_of(finding: Finding, job: Job) -> Cause | None:
     """Return what the parts on the ranks tell of a difference."""
-    mine, theirs, step, grid = job.mine(finding), job.theirs(finding), job.step, job.run.grid
+    mine, theirs, step = job.mine(finding), job.theirs(finding), job.step
     if mine.path is None or theirs.path is None:
         return None
     if finding.what.kind in _HELD:
@@ -175,19 +167,18 @@ def _cause_of(finding: Finding, job: Job) -> Cause | None:
     if parts is None or expected is None:
         return None
     if gradient and not own.path:
-        found = _loss_scaled(parts, grid, expected) or loss_of_each(parts, grid, expected)
-        return found or cause_of(parts, grid, expected)
+        return _loss_scaled(parts, expected) or loss_of_each(parts, expected) or cause_of(parts, expected)
     if own.module.kind == "batch_norm" and finding.what.kind == "output":
-        found = normalized_by_each(parts, grid, expected)
+        found = normalized_by_each(parts, expected)
         if found is not None:
             return found
     given = () if side == "input" or gradient else [step.trace.value(leaf) for leaf in own.inputs]
-    return cause_of(parts, grid, expected, _parameters_of(step, own), given)
+    return cause_of(parts, expected, _parameters_of(step, own), given)
 
 
-def _loss_scaled(parts: Parts, grid: Grid, expected: Expected) -> Cause | None:
+def _loss_scaled(parts: Parts, expected: Expected) -> Cause | None:
     """Return that the loss sends a multiple of the other side's gradient, where it is so."""
-    ours, whole = parts.value(grid), other_value(parts, grid, expected)
+    ours, whole = parts.value(), other_value(parts, expected)
     if whole is None or ours.shape != whole.shape or not (whole.any() and ours.any()):
         return None
     times = float((ours * whole).sum()) / float((whole * whole).sum())
@@ -200,7 +191,7 @@ def _of_loss(job: Job) -> Cause | None:
     step, root = job.step, job.step.trace.root
     for which, leaf in enumerate(root.outputs):
         parts, expected = step.gradients.get(leaf.token), job.others.value((root.key, "output", which), "gradient")
-        found = parts and expected and loss_of_each(parts, job.run.grid, expected)
+        found = parts and expected and loss_of_each(parts, expected)
         if found:
             return found
     return None
@@ -279,7 +270,7 @@ def _cause_held(finding: Finding, job: Job) -> Cause | None:
         parts = None if path is None else job.step.parameters.get((name, path))
         expected = None if path is None or parts is None else job.others.parameter(name, path, parts.whole)
         if parts is not None and expected is not None:
-            return cause_of(parts, job.run.grid, expected) or _unlike(parts)
+            return cause_of(parts, expected) or _unlike(parts)
     return None
 
 

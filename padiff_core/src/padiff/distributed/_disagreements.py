@@ -55,12 +55,10 @@ def _begins(call: Call, unlike: set[tuple[Key, str, int]], weights: Sequence[str
     places = {(key, side) for key, side, _ in unlike}
     if (call.key, "output") not in places or (call.key, "input") in places:
         return False
-    if any((child.key, side) in places for child in call.subtree() if child is not call for side in _LEAVES):
+    inside = {child.key for child in call.subtree() if child is not call}
+    if any(key in inside for key, _ in places):
         return False
     return not any(path.startswith(f"{call.path}.") or not call.path for path in weights)
-
-
-_LEAVES = ("input", "output")
 
 
 def _of_weight(parts: Parts, path: str, job: Job) -> Finding:

@@ -50,8 +50,11 @@ class Expected:
 
     def fits(self, shape: Shape) -> bool:
         """Return whether a value of a shape may be it."""
-        shapes = [shape, *(cut.shape(shape) for cut in self._cuts(shape))]
-        return any(next(self._orders(whole, one), None) is not None for whole, _ in self.wholes for one in shapes)
+        return self._has(shape) or any(self._has(cut.shape(shape)) for cut in self._cuts(shape))
+
+    def _has(self, shape: Shape) -> bool:
+        """Return whether one of the wholes is of a shape, in whatever order of axes."""
+        return any(True for whole, _ in self.wholes for _ in self._orders(whole, shape))
 
     def _cuts(self, shape: Shape) -> Iterator[Cut]:
         """Yield what may be the real rows of a value of a shape."""
@@ -61,10 +64,8 @@ class Expected:
 
     def real(self, value: Array) -> Array:
         """Return what of a value the other run may hold, which pads nothing."""
-        fits = any(next(self._orders(whole, value.shape), None) is not None for whole, _ in self.wholes)
-        cuts = () if fits else self._cuts(value.shape)
-        fitting = (cut for cut in cuts if any(any(self._orders(one, cut.shape(value.shape))) for one, _ in self.wholes))
-        found = next(fitting, None)
+        cuts = () if self._has(value.shape) else self._cuts(value.shape)
+        found = next((cut for cut in cuts if self._has(cut.shape(value.shape))), None)
         return value if found is None else found.read(value)
 
     def nearest(self, value: Array) -> Near | None:
@@ -89,10 +90,11 @@ class Expected:
         return best
 
     def _orders(self, whole: Shape, shape: Shape) -> Iterator[tuple[int, ...]]:
+        plain = tuple(range(len(shape)))
         if whole == shape:
-            yield tuple(range(len(shape)))
+            yield plain
         if self.turned:
-            yield from (axes for axes in orders_between(shape, whole) if whole != shape or axes != _plain(shape))
+            yield from (axes for axes in orders_between(shape, whole) if whole != shape or axes != plain)
 
 
 def _norm(value: Array) -> float:
@@ -109,7 +111,3 @@ def expected_sketch(summary: Summary | None) -> Expected | None:
 def shape_left(own: Shape, other: Shape | None) -> Shape:
     """Return the shape of what nobody can put together: the other run's, where ranks may hold shards of that."""
     return other if other is not None and is_part_of(own, other) else own
-
-
-def _plain(shape: Shape) -> tuple[int, ...]:
-    return tuple(range(len(shape)))

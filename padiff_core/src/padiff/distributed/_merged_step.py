@@ -10,6 +10,7 @@ from padiff.distributed._expected import Whole
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, merged, ways_of
 from padiff.distributed._others import Spot
+from padiff.distributed._placements import share_of
 from padiff.distributed._sketches import Arrays, Sketches, leading, read
 from padiff.kinds import Placement, Spread
 from padiff.numerics import Array
@@ -22,6 +23,7 @@ class Parts:
 
     arrays: Mapping[int, Callable[[], Array]]
     spreading: Spreading
+    grid: Grid
     whole: tuple[int, ...] | None = None
     added: Array | None = None
     """What is read with each part of a sum, and counts once."""
@@ -30,10 +32,19 @@ class Parts:
         """Return what each rank holds."""
         return read(self.arrays)
 
-    def value(self, grid: Grid) -> Array:
+    def value(self) -> Array:
         """Return the whole value; raises ``ValueError`` where the parts do not fit."""
         how = self.spreading.placements
-        return merged(read(leading(self.arrays, grid, how)), grid, how, self.whole, self.added)
+        return merged(read(leading(self.arrays, self.grid, how)), self.grid, how, self.whole, self.added)
+
+    def share(self, rank: int, arrays: Mapping[int, Array], whole: Array) -> Array | None:
+        """Return what of a whole a rank should hold, where ranks hold these ``arrays``: see `share_of`."""
+        return share_of(rank, arrays, self.spreading.placements, self.grid, whole)
+
+    def shares(self, whole: Array) -> dict[int, Array | None]:
+        """Return what of a whole each rank should hold."""
+        arrays = self.read()
+        return {rank: self.share(rank, arrays, whole) for rank in sorted(arrays)}
 
 
 def _shared(how: Spread, known: Spread) -> dict[str, Placement]:

@@ -77,12 +77,9 @@ def _strangers(abouts: Mapping[int, Description], ranks: Mapping[int, Ranks]) ->
         for rank, model in held.items():
             if model != right:
                 name = abouts[rank].class_name
-                told = f"a {name} with other modules" if name == _name(abouts, held, right) else f"a {name}"
+                others = next(abouts[other].class_name for other, model in held.items() if model == right)
+                told = f"a {name} with other modules" if name == others else f"a {name}"
                 yield rank, f"it ran another model than others: {told}"
-
-
-def _name(abouts: Mapping[int, Description], held: Mapping[int, Hashable], right: Hashable) -> str:
-    return abouts[next(rank for rank, model in held.items() if model == right)].class_name
 
 
 def _most(held: Mapping[int, Hashable]) -> Hashable:

@@ -83,6 +83,15 @@ class Other:
         """Return the other run's place for one of the job's."""
         return place if self.match is None else self.match.places[self.index].get(place)
 
+    def leaf(self, place: Spot) -> Leaf | None:
+        """Return the other run's tensor at a place of the job."""
+        other = self.place(place)
+        call = None if other is None else self.calls.get(other[0])
+        if other is None or call is None:
+            return None
+        leaves, index = call.leaves(other[1]), other[2]
+        return leaves[index] if index < len(leaves) else None
+
     def reported(self, path: str, call: int | None) -> Place | None:
         """Return the place in a report of what the other run has for a module of the job, or a call of it."""
         other = path if self.match is None else self.match.modules[self.index].get(path)
@@ -100,9 +109,8 @@ class Other:
 
     def value(self, place: Spot, kind: str = "value") -> Expected | None:
         """Return what the other run holds at a place of the job: its ``value``, or its ``gradient``."""
-        other = self.place(place)
-        leaf = None if other is None else self._leaf(other)
-        if other is None or leaf is None:
+        leaf = self.leaf(place)
+        if leaf is None:
             return None
         key = getattr(self.trace, f"{kind}s").get(leaf.token)
         if key is not None and key < 0:
@@ -115,18 +123,6 @@ class Other:
     def _padded(self) -> tuple[int, int] | None:
         return None if self.padding is None else (self.padding.count, self.padding.real)
 
-    def _leaf(self, place: Spot) -> Leaf | None:
-        key, side, index = place
-        call = self.calls.get(key)
-        leaves: Sequence[Leaf] = () if call is None else call.leaves(side)
-        return leaves[index] if index < len(leaves) else None
-
-    def extent(self, place: Spot) -> Shape | None:
-        """Return the shape of what the other run has at a place of the job."""
-        other = self.place(place)
-        leaf = None if other is None else self._leaf(other)
-        return None if leaf is None else leaf.shape
-
     def shape(self, path: str) -> Shape | None:
         """Return the shape of a parameter of the job in the other run, where it has it by the same name."""
         padded = self.padding is not None and path in self.padding.parameters
@@ -137,15 +133,12 @@ class Other:
         """Return what the other run holds of a parameter, as it would lie in the job: ``weights`` and the like."""
         held: Mapping[str, int] = getattr(self.trace, name)
         if self.match is None:
-            record = self.trace.parameters.get(path)
-            key, found = held.get(path), None if record is None else record.shape
+            record, key = self.trace.parameters.get(path), held.get(path)
             if key is not None and key < 0:
                 return expected_sketch(self.trace.summaries.get(key))
-            return (
-                None
-                if key is None or found is None
-                else Expected(((found, partial(self.trace.array, key)),), padded=self._padded)
-            )
+            if key is None or record is None:
+                return None
+            return Expected(((record.shape, partial(self.trace.array, key)),), padded=self._padded)
         links = self.match.links[self.index].get(path, ())
         if shape is not None and self.padding is not None and path in self.padding.parameters:
             shape = self.padding.parameters[path].shape(shape)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from padiff.distributed._expected import Expected
-from padiff.distributed._grid import Grid
 from padiff.distributed._merged_step import Parts
-from padiff.distributed._reductions import is_same, other_value, share_of
+from padiff.distributed._reductions import is_same, other_value
 from padiff.numerics import Array
 from padiff.report import Cause
 
 
-def loss_of_each(parts: Parts, grid: Grid, expected: Expected) -> Cause | None:
+def loss_of_each(parts: Parts, expected: Expected) -> Cause | None:
     """Return that each rank's loss sends a multiple of its own of what the other side's sends there, where it is so."""
-    ours, whole = parts.value(grid), other_value(parts, grid, expected)
+    ours, whole = parts.value(), other_value(parts, expected)
     if whole is None or ours.shape != whole.shape:
         return None
-    arrays, times = parts.read(), {}
-    for rank in sorted(arrays):
-        shares = [share_of(rank, arrays, parts.spreading.placements, grid, one) for one in (ours, whole)]
-        own, right = (np.zeros(0) if one is None else one for one in shares)
-        if not right.any():
+    shares, times = parts.shares(ours), {}
+    for rank, right in parts.shares(whole).items():
+        own = shares[rank]
+        if right is None or own is None or not right.any():
             return None
         times[rank] = float((own * right).sum()) / float((right * right).sum())
         if not is_same(right * times[rank], own):
@@ -32,13 +30,13 @@ def loss_of_each(parts: Parts, grid: Grid, expected: Expected) -> Cause | None:
     return Cause("loss_of_each_rank", {"ranks": list(times), "times": shown}, verified=True)
 
 
-def normalized_by_each(parts: Parts, grid: Grid, expected: Expected) -> Cause | None:
+def normalized_by_each(parts: Parts, expected: Expected) -> Cause | None:
     """Return that each rank normalizes by statistics of its own, where it is so.
 
     What it gives is the other side's part then, but for a factor and an offset of each channel: on each rank others.
     """
-    whole, arrays = other_value(parts, grid, expected), parts.read()
-    shares = {} if whole is None else {r: share_of(r, arrays, parts.spreading.placements, grid, whole) for r in arrays}
+    whole, arrays = other_value(parts, expected), parts.read()
+    shares = {} if whole is None else parts.shares(whole)
     for axis in (1, -1):
         found = [_affine(share, arrays[rank], axis) for rank, share in shares.items()]
         known = [one for one in found if one is not None]

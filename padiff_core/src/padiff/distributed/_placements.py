@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from padiff.distributed._grid import Grid
 from padiff.kinds import Placement
 from padiff.numerics import Array
 
@@ -107,3 +108,26 @@ def joined_shape(shapes: Sequence[Shape], placement: Placement) -> Shape | None:
     if placement.ends and len(set(shapes)) > 1:
         return None
     return (*shapes[0][:dim], sum(shape[dim] for shape in shapes), *shapes[0][dim + 1 :])
+
+
+def share_of(
+    rank: int, arrays: Mapping[int, Array], how: Mapping[str, Placement], grid: Grid, whole: Array
+) -> Array | None:
+    """Return what of a whole one rank should hold; None where a sum, or a flat range, does not tell."""
+    part = whole
+    for axis in reversed(grid.axes):
+        placement = how.get(axis, REPLICATE)
+        if placement.kind == "shard":
+            group = next(group for group in grid.groups(list(arrays), axis) if rank in group)
+            if not -part.ndim <= placement.dim < part.ndim:
+                return None
+            sizes = [arrays[one].shape[placement.dim] for one in group]
+            if placement.stride == 1 and not placement.ends and sum(sizes) == part.shape[placement.dim]:
+                part = np.split(part, np.cumsum(sizes)[:-1], placement.dim)[group.index(rank)]
+            elif part.shape[placement.dim] % (len(group) * placement.stride * (2 if placement.ends else 1)):
+                return None
+            else:
+                part = part_of(part, placement, len(group), group.index(rank))
+        elif placement.kind != "replicate":
+            return None
+    return part

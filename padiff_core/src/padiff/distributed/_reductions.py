@@ -17,28 +17,23 @@ from padiff.distributed._expected import Expected, Near
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import differing, merged
 from padiff.distributed._merged_step import Parts
-from padiff.distributed._placements import part_of
+from padiff.distributed._placements import share_of
 from padiff.kinds import Placement
 from padiff.numerics import Array, difference
 from padiff.report import Cause
 
 
 def cause_of(
-    parts: Parts,
-    grid: Grid,
-    expected: Expected,
-    beside: Mapping[str, Array] | None = None,
-    given: Sequence[Array | None] = (),
+    parts: Parts, expected: Expected, beside: Mapping[str, Array] | None = None, given: Sequence[Array | None] = ()
 ) -> Cause | None:
     """Return what the parts on the ranks tell of a value that is not the other side's.
 
     ``beside`` are the parameters of the module that gave it, by their names, ``given`` what it was given.
     """
-    whole = other_value(parts, grid, expected)
+    whole, grid = other_value(parts, expected), parts.grid
     if whole is None:
         return None
-    arrays = parts.read()
-    held = _Held(arrays, parts.spreading.placements, grid, expected, whole, parts.whole, parts.added, given)
+    held = _Held(parts.read(), parts.spreading.placements, grid, expected, whole, parts.whole, parts.added, given)
     if held.value(held.how).shape != whole.shape:
         return None  # the other side has no rows that pad a vocabulary
     for axis, placement in held.how.items():
@@ -79,6 +74,10 @@ class _Held:
     def once(self) -> Any:
         """Return what counts once, however often the parts are summed; 0 where there is none."""
         return 0 if self.added is None else self.added
+
+    def share(self, rank: int) -> Array | None:
+        """Return what of the value one rank should hold; None where that cannot be told."""
+        return share_of(rank, self.arrays, self.how, self.grid, self.whole)
 
     def bare(self, value: Array) -> Array:
         """Return a value without what counts once."""
@@ -195,10 +194,8 @@ def _chunks_in_order(held: _Held, axis: str, group: Sequence[int], _: Beside) ->
 
 
 def _shard_order(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause | None:
-    shares = [share_of(rank, held.arrays, held.how, held.grid, held.whole) for rank in group]
-    if any(share is None for share in shares):
-        return None
-    order = _order([held.arrays[rank] for rank in group], [share for share in shares if share is not None])
+    shares = [share for share in map(held.share, group) if share is not None]
+    order = _order([held.arrays[rank] for rank in group], shares) if len(shares) == len(group) else None
     if order is None:
         return None
     found = {"ranks": list(group), "order": [group[index] for index in order]}
@@ -209,7 +206,7 @@ def _reordered(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause
     """Find shards that hold what they should, row by row, in another order."""
     dim, moved = held.how[axis].dim, False
     for rank in held.arrays:
-        share, own = share_of(rank, held.arrays, held.how, held.grid, held.whole), held.arrays[rank]
+        share, own = held.share(rank), held.arrays[rank]
         if share is None or share.shape != own.shape or share.dtype != own.dtype or not own.size:
             return None
         if not np.array_equal(_rows(share, dim), _rows(own, dim)):
@@ -254,39 +251,16 @@ def _wrong(held: _Held) -> list[int]:
     """Return the ranks that hold something else than their share; none of which that cannot be told."""
     found = []
     for rank, own in sorted(held.arrays.items()):
-        share = share_of(rank, held.arrays, held.how, held.grid, held.whole)
+        share = held.share(rank)
         if share is not None and not (share.shape == own.shape and is_same(share, own)):
             found.append(rank)
     return found
 
 
-def other_value(parts: Parts, grid: Grid, expected: Expected) -> Array | None:
-    """Return what the other side holds in place of a value, with its axes as they lie here."""
-    near = expected.nearest(parts.value(grid))
+def other_value(parts: Parts, expected: Expected | None) -> Array | None:
+    """Return what the other side holds in place of a value, with its axes as they lie here; None where nothing."""
+    near = None if expected is None else expected.nearest(parts.value())
     return None if near is None else near.value
-
-
-def share_of(
-    rank: int, arrays: Mapping[int, Array], how: Mapping[str, Placement], grid: Grid, whole: Array
-) -> Array | None:
-    """Return what of a whole one rank should hold; None where a sum, or a flat range, does not tell."""
-    part = whole
-    for axis in reversed(grid.axes):
-        placement = how.get(axis, Placement())
-        if placement.kind == "shard":
-            group = next(group for group in grid.groups(list(arrays), axis) if rank in group)
-            if not -part.ndim <= placement.dim < part.ndim:
-                return None
-            sizes = [arrays[one].shape[placement.dim] for one in group]
-            if placement.stride == 1 and not placement.ends and sum(sizes) == part.shape[placement.dim]:
-                part = np.split(part, np.cumsum(sizes)[:-1], placement.dim)[group.index(rank)]
-            elif part.shape[placement.dim] % (len(group) * placement.stride * (2 if placement.ends else 1)):
-                return None
-            else:
-                part = part_of(part, placement, len(group), group.index(rank))
-        elif placement.kind != "replicate":
-            return None
-    return part
 
 
 def is_same(one: Array, other: Array) -> bool:

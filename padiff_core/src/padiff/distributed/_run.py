@@ -85,13 +85,9 @@ class RankedRun:
         return Other(trace, self.match, index, None, self.padding)
 
     @property
-    def _lead(self) -> Ranks:
-        return next(iter(self.ranks.values()))
-
-    @property
     def world(self) -> int:
         """Return how many ranks the job had."""
-        return self._lead.world
+        return next(iter(self.ranks.values())).world
 
     @property
     def values(self) -> Kept:

@@ -35,16 +35,32 @@ class _Side(Protocol):
     def find(self, native: Any) -> str | None: ...
 
 
-class PartSide:
+class _Around:
+    """A live model whose parameters are seen otherwise than they lie; its modules are the same ones."""
+
+    def __init__(self, inner: _Side) -> None:
+        self.inner = inner
+
+    def native(self, path: str) -> Any | None:
+        """Return the live module of a path."""
+        return self.inner.native(path)
+
+    def find(self, native: Any) -> str | None:
+        """Return the path of a live object that is one of the model's modules."""
+        return self.inner.find(native)
+
+
+class PartSide(_Around):
     """A live model of which this rank holds parts, as whoever writes whole parameters sees it."""
 
     def __init__(self, side: _Side, ranks: Ranks) -> None:
-        self._side, self._ranks = side, ranks
+        super().__init__(side)
+        self._ranks = ranks
         self.about: Description = whole_model(side.about, ranks)
 
     def value(self, path: str) -> Array:
         """Return a whole parameter, of which what other ranks hold is zero."""
-        own = self._side.value(path)
+        own = self.inner.value(path)
         whole: Array = np.zeros(self.about.parameters[path].shape, own.dtype)
         numbers = np.arange(whole.size).reshape(whole.shape)
         whole.reshape(-1)[part_of(numbers, path, self._ranks, own.shape)] = own
@@ -52,9 +68,9 @@ class PartSide:
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
         """Overwrite this rank's parts of parameters."""
-        local = self._side.about.parameters
+        local = self.inner.about.parameters
         parts = {path: part_of(array, path, self._ranks, local[path].shape) for path, array in arrays.items()}
-        self._side.assign(parts)
+        self.inner.assign(parts)
 
     def require_placed(self, left: Collection[str], shapes: Mapping[str, Shape]) -> None:
         """Raise `InputError` for a parameter that nothing matches, where it looks like a part of one of the source's.
@@ -69,20 +85,13 @@ class PartSide:
                 msg += f"{list(whole[1])} of {whole[0]!r}: nothing says which part of it lies here.\n{_HINT}"
                 raise InputError(msg)
 
-    def native(self, path: str) -> Any | None:
-        """Return the live module of a path."""
-        return self._side.native(path)
 
-    def find(self, native: Any) -> str | None:
-        """Return the path of a live object that is one of the model's modules."""
-        return self._side.find(native)
-
-
-class PaddedSide:
+class PaddedSide(_Around):
     """A live model that fills its vocabulary up, as whoever writes the real rows sees it; the others stay."""
 
     def __init__(self, side: _Side, rows: PaddedRows) -> None:
-        self.inner, self._rows = side, rows
+        super().__init__(side)
+        self._rows = rows
         self.about: Description = rows.about(side.about)
 
     def value(self, path: str) -> Array:
@@ -97,14 +106,6 @@ class PaddedSide:
             whole[path] = np.array(self.inner.value(path))
             self._rows.parameters[path].read(whole[path])[...] = arrays[path]
         self.inner.assign(whole)
-
-    def native(self, path: str) -> Any | None:
-        """Return the live module of a path."""
-        return self.inner.native(path)
-
-    def find(self, native: Any) -> str | None:
-        """Return the path of a live object that is one of the model's modules."""
-        return self.inner.find(native)
 
 
 def part_side(side: object) -> PartSide | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Mapping
-from functools import partial
 from typing import Any
 
 import attrs
@@ -190,11 +189,8 @@ class Merger:
 
     def _expected(self, place: Spot, kind: str = "value") -> Expected | None:
         key, side, _ = place
-        return (
-            None
-            if not self.told or self.other is None or key[0] in self.inner.get(side, ())
-            else self.other.value(place, kind)
-        )
+        known = self.told and self.other is not None and key[0] not in self.inner.get(side, ())
+        return self.other.value(place, kind) if known and self.other is not None else None
 
     def _leaf(self, one: Shared, side: str, index: int) -> Leaf:
         own, first = one.call.leaves(side)[index], (one.lead, one.call.leaves(side)[index].token)
@@ -207,7 +203,7 @@ class Merger:
         trace, shape, place = self.step.trace, own.shape, (one.call.key, side, index)
         if held and spread is not None:
             if arrays:
-                parts = self.step.values[place] = Parts(arrays, spread, added=self._added(first))
+                parts = self.step.values[place] = Parts(arrays, spread, self.grid, added=self._added(first))
                 if not known:
                     trace.values[token] = self._promised(parts)
                 shape = self._shape_of(trace.values[token]) if token in trace.values else shape
@@ -215,7 +211,8 @@ class Merger:
             if arrays and first in self.guessed:
                 self._leave(token, held, arrays, self._says(one, side, index, arrays))
         elif first in self.returned and (not arrays or isinstance(arrays, Sketches) or self.cut):
-            shape = shape_left(shape, None if self.other is None else self.other.extent(place))
+            theirs = None if self.other is None else self.other.leaf(place)
+            shape = shape_left(shape, None if theirs is None else theirs.shape)
         if arrays and not known and spread is None:
             self._leave(token, held or {}, arrays, self._says(one, side, index, arrays), left=1)
         return attrs.evolve(own, token=token, shape=shape)
@@ -242,7 +239,7 @@ class Merger:
             known |= {axis: of.placements[axis] for axis in added if shares_data(axis) or not of.inferred}
         spread = spread_over(arrays, self.grid, self._averaged(known, arrays), expected, batch=True, shape=shape)
         if spread is not None:
-            parts = self.step.gradients[token] = Parts(arrays, spread)
+            parts = self.step.gradients[token] = Parts(arrays, spread, self.grid)
             self.step.trace.gradients[token] = self._promised(parts)
         else:
             self.step.open[token, "gradient"] = arrays, self._averaged(known, arrays)
@@ -275,7 +272,7 @@ class Merger:
         known = {rank: one for rank, one in lent.items() if one is not None}
         apart = len(known) < len(lent) or parts.added is not None
         place = None if apart else joined_of(known, self.grid, how, parts.whole)
-        return self.store.promise(partial(parts.value, self.grid), place)
+        return self.store.promise(parts.value, place)
 
     def _shape_of(self, key: int) -> Shape:
         return self.store.summaries[key].shape if key < 0 else self.store.get(key).shape
@@ -318,7 +315,7 @@ class Merger:
                 unknown = self.step.trace.summarized(Summary(record.dtype, whole or record.shape))
                 self.step.trace.parameter_gradients[path] = unknown
             return
-        parts = self.step.parameters[name, path] = Parts(arrays, spread, whole)
+        parts = self.step.parameters[name, path] = Parts(arrays, spread, self.grid, whole)
         getattr(self.step.trace, name)[path] = self._promised(parts)
 
     def _first(self, path: str) -> tuple[Ranks, ParameterRecord]:

@@ -16,7 +16,7 @@ from padiff.distributed._expected import Expected
 from padiff.distributed._job import Job
 from padiff.distributed._merged_step import Parts
 from padiff.distributed._others import Other
-from padiff.distributed._reductions import cause_of, is_same, other_value, share_of
+from padiff.distributed._reductions import cause_of, is_same, other_value
 from padiff.distributed._run import RankedRun
 from padiff.distributed._settings import unlike_settings
 from padiff.judging import given_gradients, rate_between, shown_setting
@@ -116,12 +116,12 @@ def _stepped(job: Job, judged: Collection[str]) -> Iterator[_Stepped]:
         start = job.step.parameters.get(("weights", path)) or (last and last.parameters.get(("updated", path)))
         before = start.read() if start else {}
         whole, began = (
-            _other_value(run, parts, job.others.parameter(name, path, parts.whole)) for name in ("updated", "weights")
+            other_value(parts, job.others.parameter(name, path, parts.whole)) for name in ("updated", "weights")
         )
         if began is None and earlier is not None:
-            began = _other_value(run, parts, earlier.parameter("updated", path, parts.whole))
+            began = other_value(parts, earlier.parameter("updated", path, parts.whole))
         if whole is not None and began is not None and whole.shape == began.shape:
-            wrong = tuple(rank for rank in after if _strays(rank, after, parts, run, began, whole))
+            wrong = tuple(rank for rank in after if _strays(rank, after, parts, began, whole))
             if wrong:
                 yield _Stepped(path, parts, after, wrong, before, (began, whole))
                 continue
@@ -131,14 +131,12 @@ def _stepped(job: Job, judged: Collection[str]) -> Iterator[_Stepped]:
             yield _Stepped(path, parts, after, unlike, before, None)
 
 
-def _strays(rank: int, after: Mapping[int, Array], parts: Parts, run: RankedRun, began: Array, whole: Array) -> bool:
+def _strays(rank: int, after: Mapping[int, Array], parts: Parts, began: Array, whole: Array) -> bool:
     """Return whether a rank's step ended elsewhere than where it should, by more than rounding."""
-    how = parts.spreading.placements
-    start, right = (share_of(rank, after, how, run.grid, one) for one in (began, whole))
-    own = after[rank]
+    start, right = (parts.share(rank, after, one) for one in (began, whole))
+    own, eps = after[rank], epsilon(whole.dtype)
     if start is None or right is None or right.shape != own.shape:
         return False
-    eps = epsilon(whole.dtype)
     moved, apart = (float(np.linalg.norm((right - one).astype(np.float64))) for one in (start, own))
     return apart > SAME(eps) * moved + EXACT(eps) * float(np.linalg.norm(right))
 
@@ -151,10 +149,6 @@ def _differs_from_replicas(rank: int, after: Mapping[int, Array], unlike: Collec
     return min(apart, default=0.0) > EXACT(epsilon(own.dtype))
 
 
-def _other_value(run: RankedRun, parts: Parts, expected: Expected | None) -> Array | None:
-    return None if expected is None else other_value(parts, run.grid, expected)
-
-
 def _causes(run: RankedRun, wrong: Sequence[int], group: Sequence[_Stepped]) -> Iterator[tuple[Cause, list[_Stepped]]]:
     """Yield what explains that ranks hold other parameters than they should, and which of these."""
     known = [one for one in group if one.right is not None]
@@ -164,7 +158,7 @@ def _causes(run: RankedRun, wrong: Sequence[int], group: Sequence[_Stepped]) -> 
         yield Cause("out_of_step", {"ranks": list(wrong), "first": first}, verified=True), unknown
     if not known:
         return
-    times = {rank: _times(run, known, rank) for rank in wrong}
+    times = {rank: _times(known, rank) for rank in wrong}
     right = [rank for rank in run.runs if rank not in wrong and any(rank in one.after for one in known)]
     rounded = {None if one is None else float(f"{one:.{_ALIKE}g}") for one in times.values()}
     if right:
@@ -185,7 +179,7 @@ def _causes(run: RankedRun, wrong: Sequence[int], group: Sequence[_Stepped]) -> 
         return
     unreduced: dict[str, tuple[Cause, list[_Stepped]]] = {}
     for one in known:
-        cause = _of_steps(one, run)
+        cause = _of_steps(one)
         if cause is not None and cause.name == "missing_all_reduce":
             unreduced.setdefault(str(cause), (cause, []))[1].append(one)
     yield from unreduced.values()
@@ -212,7 +206,7 @@ def _mixed(group: Sequence[_Stepped]) -> Cause | None:
     return Cause("experts_mixed", {"ranks": ranks}, verified=True)
 
 
-def _of_steps(one: _Stepped, run: RankedRun) -> Cause | None:
+def _of_steps(one: _Stepped) -> Cause | None:
     """Return what explains the steps of ranks, or the values where it is not known what they were."""
     if one.right is None:
         return None
@@ -220,7 +214,7 @@ def _of_steps(one: _Stepped, run: RankedRun) -> Cause | None:
     if one.before.keys() == one.after.keys():
         steps = {rank: partial(np.subtract, one.after[rank], one.before[rank]) for rank in one.after}
         target, parts = target - one.right[0], attrs.evolve(parts, arrays=steps)
-    return cause_of(parts, run.grid, Expected(((target.shape, partial(np.asarray, target)),)))
+    return cause_of(parts, Expected(((target.shape, partial(np.asarray, target)),)))
 
 
 def _stepped_alone(one: _Stepped, job: Job) -> Cause | None:
@@ -231,8 +225,8 @@ def _stepped_alone(one: _Stepped, job: Job) -> Cause | None:
     kept = job.step.parameters.get(("parameter_gradients", one.path))
     if kept is None or not one.parts.spreading.unlike:
         return None
-    right = _other_value(job.run, kept, job.others.parameter("parameter_gradients", one.path, kept.whole))
-    if right is None or not is_same(right, kept.value(job.run.grid)):
+    right = other_value(kept, job.others.parameter("parameter_gradients", one.path, kept.whole))
+    if right is None or not is_same(right, kept.value()):
         return None
     first, *others = kept.read().values()
     if all(one.shape == first.shape and is_same(first, one) for one in others):
@@ -243,13 +237,12 @@ def _stepped_alone(one: _Stepped, job: Job) -> Cause | None:
     return Cause("gradients_unreduced", {"ranks": sorted(one.after)}, verified=True)
 
 
-def _times(run: RankedRun, group: Sequence[_Stepped], rank: int) -> float | None:
+def _times(group: Sequence[_Stepped], rank: int) -> float | None:
     """Return how many times the step that it should make a rank makes; None where it makes another one."""
     should, does, began = [], [], []
     for one in (one for one in group if rank in one.after):
         assert one.right is not None
-        how = one.parts.spreading.placements
-        shares = [share_of(rank, one.after, how, run.grid, whole) for whole in one.right]
+        shares = [one.parts.share(rank, one.after, whole) for whole in one.right]
         if rank not in one.before or any(share is None for share in shares):
             return None
         start, target = (share.reshape(-1) for share in shares if share is not None)
@@ -272,7 +265,7 @@ def _finding(job: Job, cause: Cause, group: Sequence[_Stepped]) -> Finding:
     ]
     home = max(around, key=len)
     place = Place(home, modules[home].module.class_name)
-    apart = max((_apart(job.run, one) for one in group), key=lambda one: one.rel_l2)
+    apart = max((_apart(one) for one in group), key=lambda one: one.rel_l2)
     judged = len([1 for name, _ in job.step.parameters if name == "updated"])
     evidence = [Evidence.of("stepped_alike", paths=paths, of=judged)] if len(paths) > 1 else []
     if cause.name == "out_of_step":
@@ -297,13 +290,11 @@ def _finding(job: Job, cause: Cause, group: Sequence[_Stepped]) -> Finding:
     )
 
 
-def _apart(run: RankedRun, one: _Stepped) -> Figures:
+def _apart(one: _Stepped) -> Figures:
     """Return how far the worst rank is from what it should hold, or from the first of its group."""
-    how = one.parts.spreading.placements
-    worst = Figures(0.0, 0.0)
+    worst, first = Figures(0.0, 0.0), next(iter(one.after.values()))
     for rank in one.wrong:
-        right = one.after[next(iter(one.after))] if one.right is None else None
-        right = right if one.right is None else share_of(rank, one.after, how, run.grid, one.right[1])
+        right = first if one.right is None else one.parts.share(rank, one.after, one.right[1])
         if right is not None and right.shape == one.after[rank].shape:
             found = difference(right, one.after[rank])
             worst = max(worst, Figures.of(found), key=lambda size: size.rel_l2)

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import orders_between
-from padiff.distributed._reductions import is_same, share_of
+from padiff.distributed._reductions import is_same
 from padiff.distributed._run import RankedRun
 from padiff.numerics import Array
 from padiff.parameters import PaddedRows
@@ -97,6 +97,4 @@ def _holders(run: Any, step: int, call: Call, at: int, real: int) -> list[int]:
     shape = run.trace(step).value(call.outputs[at])
     assert shape is not None
     numbers = np.broadcast_to(np.arange(shape.shape[-1]), shape.shape)
-    arrays = parts.read()
-    shares = {rank: share_of(rank, arrays, parts.spreading.placements, run.grid, numbers) for rank in arrays}
-    return [rank for rank, own in sorted(shares.items()) if own is not None and own.max() >= real]
+    return [rank for rank, own in parts.shares(numbers).items() if own is not None and own.max() >= real]
