@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from padiff.cli import _output, _sides, _tolerance
-from padiff.cli._parser import Parser, UsageError, one_of, whole
+from padiff.cli._parser import Parser, UsageError, one_of, require_inputs, whole
 from padiff.cli._sides import Sides
 
 if TYPE_CHECKING:
@@ -51,7 +51,11 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:
     """Return the exit status, and what belongs on stdout."""
-    _check(arguments)
+    _tolerance.check(arguments)
+    require_inputs(arguments, "diff REFERENCE CANDIDATE --inputs my_port:inputs [OPTIONS]")
+    if arguments.steps > 1 and not arguments.optimizers:
+        msg = "--steps without --optimizers: every step would be the same.\nHint: --optimizers SPEC --steps N."
+        raise UsageError(msg)
     wanted = _output.outputs(arguments)
     with contextlib.ExitStack() as stack:
         if any(output.path is None for output in wanted):
@@ -63,23 +67,6 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
             stack.enter_context(silenced())
         report = _report(arguments, Sides(arguments, stack))
     return _output.written(report, wanted, arguments)
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    """Raise `UsageError` where options do not go together."""
-    _tolerance.check(arguments)
-    for wrong, message in (
-        (not arguments.inputs, _NO_INPUTS),
-        (arguments.steps > 1 and not arguments.optimizers, _SAME),
-    ):
-        if wrong:
-            raise UsageError(message)
-
-
-_NO_INPUTS = """\
---inputs is missing: a dict or a tuple of arrays, or a function that returns one.
-Hint: usage: padiff diff REFERENCE CANDIDATE --inputs my_port:inputs [OPTIONS]"""
-_SAME = "--steps without --optimizers: every step would be the same.\nHint: --optimizers SPEC --steps N."
 
 
 def _report(arguments: argparse.Namespace, sides: Sides) -> Report:

@@ -10,7 +10,7 @@ from typing import Any
 
 from padiff.cli import _sides
 from padiff.cli._output import file_named, write
-from padiff.cli._parser import Parser, UsageError, add_rank, whole
+from padiff.cli._parser import Parser, UsageError, add_rank, require_inputs, whole
 from padiff.cli._sides import Sides
 from padiff.import_string import SpecError
 
@@ -20,9 +20,6 @@ is written is msprobe's mapping.yaml, which `padiff diff --mapping` reads too.
 
 exit status: 0 written, 2 trouble
 """
-_NO_INPUTS = """\
---inputs is missing: a dict or a tuple of arrays, or a function that returns one.
-Hint: usage: padiff map LEFT RIGHT --inputs my_port:inputs -o mapping.yaml"""
 _ONE_RUN = """\
 one of the two is a recorded run, and the other is not there as one.
 Hint: padiff map takes two recorded runs, or two SPECs of models."""
@@ -55,8 +52,8 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
     if arguments.step is not None and not all(runs):
         msg = "--step chooses of what was recorded, and these are models.\nHint: leave --step out."
         raise UsageError(msg)
-    if not all(runs) and not arguments.inputs:
-        raise UsageError(_NO_INPUTS)
+    if not all(runs):
+        require_inputs(arguments, "map LEFT RIGHT --inputs my_port:inputs -o mapping.yaml")
     path = _path(arguments)
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))

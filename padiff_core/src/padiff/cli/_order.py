@@ -9,6 +9,7 @@ import ast
 import contextlib
 import importlib
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -42,19 +43,13 @@ def _sources(name: str) -> Iterator[Path]:
         return
     where: list[str] | None = None
     for end in [i for i, letter in enumerate(f"{name}.") if letter == "."]:
-        path = [os.getcwd(), *(_path())] if where is None else where
+        path = [os.getcwd(), *sys.path] if where is None else where
         found = PathFinder.find_spec(name[:end], path)
         if found is None:
             return
         if found.origin and found.origin.endswith(".py"):
             yield Path(found.origin)
         where = list(found.submodule_search_locations or ())
-
-
-def _path() -> list[str]:
-    import sys
-
-    return sys.path
 
 
 def _imported(files: list[Path]) -> set[str]:

@@ -16,6 +16,14 @@ class UsageError(PadiffError):
     """A command line that makes no sense."""
 
 
+def require_inputs(arguments: argparse.Namespace, usage: str) -> None:
+    """Raise `UsageError` where a command line names no inputs."""
+    if not arguments.inputs:
+        seen = "--inputs is missing: a dict or a tuple of arrays, or a function that returns one."
+        msg = f"{seen}\nHint: usage: padiff {usage}"
+        raise UsageError(msg)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises `UsageError`, knows its options by name, and writes help that fits 80 columns."""
 

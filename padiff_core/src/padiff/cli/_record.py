@@ -7,7 +7,7 @@ import contextlib
 import sys
 
 from padiff.cli._order import import_in_order
-from padiff.cli._parser import Parser, UsageError, one_of, whole
+from padiff.cli._parser import Parser, UsageError, one_of, require_inputs, whole
 from padiff.cli._sides import loss_of
 from padiff.import_string import called
 
@@ -19,12 +19,6 @@ of the outputs where no loss is given.
 
 exit status: 0 recorded, 2 trouble
 """
-_NO_INPUTS = """\
---inputs is missing: a dict or a tuple of arrays, or a function that returns one.
-Hint: usage: padiff record MODEL --inputs my_port:inputs -o DIR"""
-_NO_OUTPUT = (
-    "-o is missing: the directory to record to, new or empty.\nHint: padiff record MODEL --inputs SPEC -o run_a"
-)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -46,9 +40,11 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> tuple[int, str]:
     """Return the exit status, and what belongs on stdout."""
-    for missing, message in ((arguments.inputs, _NO_INPUTS), (arguments.output, _NO_OUTPUT)):
-        if not missing:
-            raise UsageError(message)
+    require_inputs(arguments, "record MODEL --inputs my_port:inputs -o DIR")
+    if not arguments.output:
+        msg = "-o is missing: the directory to record to, new or empty.\n"
+        msg += "Hint: padiff record MODEL --inputs SPEC -o run_a"
+        raise UsageError(msg)
     with contextlib.redirect_stdout(sys.stderr):  # what the model prints
         import_in_order([arguments.model])
         model = called(arguments.model)

@@ -19,21 +19,21 @@ class ModuleLists:
         self.model = model
         self.layer_map: list[str] = []
         """Paths of the modules that the user mapped, in the order of the user's list."""
-        self._black: dict[str, set[str]] = {"self": set(), "sublayers": set()}
-        self._white: dict[str, set[str]] = {"self": set(), "sublayers": set()}
+        self._lists: dict[str, dict[str, set[str]]] = {
+            name: {"self": set(), "sublayers": set()} for name in ("black", "white")
+        }
 
-    def blacken(self, modules: Any, mode: str) -> None:
-        """Put modules on the black list; see `paths_of` for what is refused."""
-        self._put(self._black, modules, mode)
-
-    def whiten(self, modules: Any, mode: str) -> None:
-        """Put modules on the white list."""
-        self._put(self._white, modules, mode)
+    def put(self, name: str, modules: Any, mode: str) -> None:
+        """Put modules on the ``black`` or the ``white`` list; see `paths_of` for what is refused."""
+        check_one_of("mode", mode, _MODES)
+        paths = self.paths_of(modules)
+        for which in ("self", "sublayers") if mode == "all" else (mode,):
+            self._lists[name][which].update(paths)
 
     def set_layer_map(self, modules: Any) -> None:
         """Map modules, in order; what is below them is put on the black list."""
         self.layer_map = self.paths_of(modules)
-        self.blacken(modules, "sublayers")
+        self.put("black", modules, "sublayers")
 
     def of_class(self, cls: type | tuple[type, ...]) -> list[Any]:
         """Return the native modules of a class."""
@@ -41,12 +41,13 @@ class ModuleLists:
 
     def recorded(self) -> frozenset[str]:
         """Return the paths of the modules that are recorded."""
-        paths = list(self.model.modules())
-        if any(self._white.values()):
-            chosen = self._white["self"] | set(_below(paths, self._white["sublayers"]))
-        else:
-            chosen = set(paths) - self._black["self"] - set(_below(paths, self._black["sublayers"]))
-        return frozenset({"", *chosen})
+        paths, white = list(self.model.modules()), self._on("white")
+        return frozenset({"", *(white if any(self._lists["white"].values()) else set(paths) - self._on("black"))})
+
+    def _on(self, name: str) -> set[str]:
+        """Return the paths of the modules that are on a list, or below one that is there with its sublayers."""
+        held = self._lists[name]
+        return held["self"] | set(_below(self.model.modules(), held["sublayers"]))
 
     def unrecorded(self) -> list[str]:
         """Return the paths of the modules that are not recorded."""
@@ -71,12 +72,6 @@ class ModuleLists:
                 raise MappingError(msg)
             found.append(path)
         return found
-
-    def _put(self, lists: dict[str, set[str]], modules: Any, mode: str) -> None:
-        check_one_of("mode", mode, _MODES)
-        paths = self.paths_of(modules)
-        for name in ("self", "sublayers") if mode == "all" else (mode,):
-            lists[name].update(paths)
 
 
 def _below(paths: Iterable[str], tops: Iterable[str]) -> Iterator[str]:

@@ -80,7 +80,8 @@ class ProxyModel:
             raise InputError(msg)
         wrapped: Model = adapter_for(model).wrap(model)
         self._wrapped = operating(wrapped) if api_check() else wrapped
-        self._listed = ModuleLists(self._wrapped)
+        self.listed = ModuleLists(self._wrapped)
+        """Which modules are recorded."""
         self._keeper: Keeper | None = None
         self._tape: Tape | None = None
         self._aside = False
@@ -115,12 +116,12 @@ class ProxyModel:
     @property
     def report(self) -> RunReport:
         """Return what was recorded since the last `clear_report`."""
-        return RunReport(self._recorder.live, self._listed.recorded(), self._recorder.trace)
+        return RunReport(self._recorder.live, self.listed.recorded(), self._recorder.trace)
 
     @property
     def _recorder(self) -> Keeper:
         if self._keeper is None:
-            self._keeper = Keeper(self._wrapped, self._listed.recorded())
+            self._keeper = Keeper(self._wrapped, self.listed.recorded())
         return self._keeper
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -181,7 +182,7 @@ class ProxyModel:
 
     def dump_report(self, dir_path: Path_ | None = None) -> None:
         """Write what was recorded, as ``report.json`` with its arrays."""
-        _dump.dump_report(self._wrapped, self.name, self.report, self._listed, self._folder(dir_path))
+        _dump.dump_report(self._wrapped, self.name, self.report, self.listed, self._folder(dir_path))
 
     def dump_params(self, dir_path: Path_ | None = None) -> None:
         """Write the parameters and their gradients, as ``params.json`` with its arrays."""
@@ -196,7 +197,7 @@ class ProxyModel:
         self._parameters(dir_path, "grads.json", weights=False, gradient=_gradient)
 
     def _parameters(self, dir_path: Path_ | None, file: str, **what: Any) -> None:
-        _dump.dump_parameters(self._wrapped, self.name, self._listed, self._folder(dir_path) / file, **what)
+        _dump.dump_parameters(self._wrapped, self.name, self.listed, self._folder(dir_path) / file, **what)
 
     def dump_run(self, inputs: Any, loss: Any, *, backward: bool) -> None:
         """Run the model once on its own, and dump report and parameters below ``auto_diff``; nothing of it changes."""
@@ -205,13 +206,13 @@ class ProxyModel:
         with temporary_store() as store:
             live = Live(self._wrapped)
             trace = record(self._wrapped, Task(args, kwargs, loss, backward), store, live=live)
-            report = RunReport(live, self._listed.recorded(), trace)
-            _dump.dump_report(self._wrapped, self.name, report, self._listed, folder)
+            report = RunReport(live, self.listed.recorded(), trace)
+            _dump.dump_report(self._wrapped, self.name, report, self.listed, folder)
             keys = trace.parameter_gradients
             _dump.dump_parameters(
                 self._wrapped,
                 self.name,
-                self._listed,
+                self.listed,
                 folder / "params.json",
                 gradient=lambda parameter: trace.array(keys[parameter.path]) if parameter.path in keys else None,
             )
@@ -232,19 +233,19 @@ class ProxyModel:
 
     def update_black_list(self, layers: Any, mode: str = "all") -> None:
         """Leave modules out: ``self``, their ``sublayers``, or ``all``."""
-        self._change(lambda listed: listed.blacken(layers, mode))
+        self._change(lambda listed: listed.put("black", layers, mode))
 
     def update_white_list(self, layers: Any, mode: str = "self") -> None:
         """Record these modules alone; the black list has no say any more."""
-        self._change(lambda listed: listed.whiten(layers, mode))
+        self._change(lambda listed: listed.put("white", layers, mode))
 
     def update_black_list_with_class(self, layer_class: Any, mode: str = "self") -> None:
         """Leave the modules of a class out."""
-        self.update_black_list(self._listed.of_class(layer_class), mode)
+        self.update_black_list(self.listed.of_class(layer_class), mode)
 
     def update_white_list_with_class(self, layer_class: Any, mode: str = "self") -> None:
         """Record the modules of a class alone."""
-        self.update_white_list(self._listed.of_class(layer_class), mode)
+        self.update_white_list(self.listed.of_class(layer_class), mode)
 
     def set_layer_map(self, layers: Any) -> None:
         """Say which modules correspond to those of the other model's list, in this order; below them nothing is."""
@@ -269,14 +270,9 @@ class ProxyModel:
         return True
 
     def _change(self, change: Any) -> None:
-        change(self._listed)
+        change(self.listed)
         if self._keeper is not None and not self._keeper.calls:
             self.clear_report()
-
-    @property
-    def listed(self) -> ModuleLists:
-        """Return which modules are recorded."""
-        return self._listed
 
     # The model's tree, as PaDiff's proxies show it
 

@@ -130,7 +130,8 @@ class Keeper(Recorder):
         """Wait for the gradients of the inputs."""
         if _home(call).path in self.recorded:
             for leaf, tensor in zip(call.inputs, tensors, strict=True):
-                self._await(leaf, tensor)
+                if leaf.differentiable and leaf.token not in self._awaited:
+                    self._await(leaf.token, tensor)
         return {}
 
     def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
@@ -141,15 +142,11 @@ class Keeper(Recorder):
                     self.trace.values[leaf.token] = self.trace.store.put(tensor.numpy())
         return {}
 
-    def _await(self, leaf: Leaf, tensor: Tensor) -> None:
-        trace, token = self.trace, leaf.token
-        if token in self._awaited or not leaf.differentiable:
-            return
-        self._awaited.add(token)
-
+    def _await(self, token: int, tensor: Tensor) -> None:
         def keep(gradient: Tensor) -> None:
-            trace.gradients[token] = trace.store.put(gradient.numpy())
+            self.trace.gradients[token] = self.trace.store.put(gradient.numpy())
 
+        self._awaited.add(token)
         self.hooks.add(tensor.on_gradient(keep).close)
 
 

@@ -105,7 +105,6 @@ class Watcher(Listener):
         self._modules.append(module)
 
         tensors: list[Tensor] = []
-        names = self._argument_names(module)
 
         def take(path: str, native: Any) -> Slot:
             tensor = self.adapter.tensor(native)
@@ -114,7 +113,7 @@ class Watcher(Listener):
             return Slot(len(tensors) - 1)
 
         wanted, memo = self.adapter.is_tensor, Memo()
-        paths = [names[i] if i < len(names) else f"[{i}]" for i in range(len(args))]
+        paths = self._argument_paths(module, args)
         # Copies: what a call does to a cache that it was given must not show in what is kept of its arguments.
         kept = tuple(copied(value, wanted, take, path, memo) for value, path in zip(args, paths, strict=True))
         named = {name: copied(value, wanted, take, name, memo) for name, value in kwargs.items()}
@@ -176,9 +175,8 @@ class Watcher(Listener):
         if module.operation or not any(not wanted(value) and can_change(value) for value in (*args, *kwargs.values())):
             return
         known = {leaf.token for leaf in (*call.inputs, *call.outputs)} | fed
-        names = self._argument_names(module)
-        paths = {**{(names[i] if i < len(names) else f"[{i}]"): value for i, value in enumerate(args)}, **kwargs}
-        for path, native in held_in(paths, wanted):
+        given = {**dict(zip(self._argument_paths(module, args), args, strict=True)), **kwargs}
+        for path, native in held_in(given, wanted):
             tensor = self.adapter.tensor(native)
             leaf = self._leaf(path, tensor)
             if leaf.token not in known:
@@ -216,13 +214,14 @@ class Watcher(Listener):
     def meet(self, leaf: Leaf, tensor: Tensor) -> None:
         """See a tensor for the first time in the run (or for the first time after an in-place change)."""
 
-    def _argument_names(self, module: Module) -> list[str]:
+    def _argument_paths(self, module: Module, args: tuple[Any, ...]) -> list[str]:
+        """Return what positional arguments are called; those that have no name, by their places."""
         function = getattr(module.forward, "__func__", module.forward)
         known = self._names if self.live is None or module.operation else self.live.names
         names = known.get(function)
         if names is None:
             names = known[function] = _positional(module.forward)
-        return names
+        return [*names[: len(args)], *(f"[{place}]" for place in range(len(names), len(args)))]
 
 
 def _positional(function: Callable[..., Any]) -> list[str]:

@@ -129,7 +129,7 @@ class _Dump:
         if isinstance(value, list):
             for index, item in enumerate(value):
                 yield from self._leaves(item, f"{path}[{index}]")
-        elif isinstance(value, dict) and _is_tensor(value):
+        elif _tensor(value) is not None:
             leaf = Leaf(path, *_type(value), self._tokens, bool(value.get("requires_grad")))
             self._tokens += 1
             self._keep(self.trace.values, leaf.token, value)
@@ -138,9 +138,9 @@ class _Dump:
             for key, item in value.items():
                 yield from self._leaves(item, f"{path}[{key!r}]")
 
-    def _parameter(self, path: str, about: Any) -> None:
-        about = about[0] if isinstance(about, list) and about else about
-        if isinstance(about, dict) and _is_tensor(about) and path not in self.trace.parameters:
+    def _parameter(self, path: str, told: Any) -> None:
+        about = _tensor(told)
+        if about is not None and path not in self.trace.parameters:
             trainable = bool(about.get("requires_grad", True))
             self.trace.parameters[path] = ParameterRecord(path, (path,), *_type(about), trainable=trainable)
             self._keep(self.trace.weights, path, about)
@@ -149,17 +149,16 @@ class _Dump:
         """Keep the gradients that an entry tells of: msprobe's inputs of a backward are those of the call's outputs."""
         parameters, module = _GRADIENT.fullmatch(name), _MODULE.fullmatch(name)
         if parameters is not None:
-            for parameter, about in entry.items():
-                about = about[0] if isinstance(about, list) and about else about
-                if isinstance(about, dict) and _is_tensor(about):
+            for parameter, told in entry.items():
+                if (about := _tensor(told)) is not None:
                     self._keep(self.trace.parameter_gradients, f"{parameters[1]}.{parameter}", about)
         elif module is not None and module[3] == "backward":
             key = (module[1], int(module[4]))
             call = next((one for one in self._by_key.get(key, ())), None)
             for leaves, given in () if call is None else ((call.outputs, "input"), (call.inputs, "output")):
                 listed = entry.get(given) or []
-                for leaf, about in zip(leaves, listed if isinstance(listed, list) else [listed], strict=False):
-                    if isinstance(about, dict) and _is_tensor(about) and _type(about)[1] == leaf.shape:
+                for leaf, told in zip(leaves, listed if isinstance(listed, list) else [listed], strict=False):
+                    if (about := _tensor(told)) is not None and _type(about)[1] == leaf.shape:
                         self._keep(self.trace.gradients, leaf.token, about)
 
     @cached_property
@@ -204,13 +203,14 @@ def _pass(name: str) -> str | None:
 
 def _frame(line: Any) -> Frame | None:
     found = _FRAME.match(line) if isinstance(line, str) else None
-    if found is None:
-        return None
-    return frame_of(found[1], found[2], found[3])
+    return None if found is None else frame_of(*found.groups())
 
 
-def _is_tensor(value: Mapping[str, Any]) -> bool:
-    return isinstance(value.get("shape"), list) and isinstance(value.get("dtype"), str)
+def _tensor(told: Any) -> Mapping[str, Any] | None:
+    """Return what is told of a tensor, alone or as the first of a list; None where that is none."""
+    value = told[0] if isinstance(told, list) and told else told
+    whole = isinstance(value, dict) and isinstance(value.get("shape"), list) and isinstance(value.get("dtype"), str)
+    return value if whole else None
 
 
 def _type(value: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
