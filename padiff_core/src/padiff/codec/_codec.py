@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.codec._arrays import DTYPES, Sink, Source, name_of
-from padiff.codec._errors import Malformed, Unsendable
+from padiff.codec._errors import Malformed, Unsendable, refuse
 from padiff.codec._fields import Checker, Shape, no_function, shapes_of
 from padiff.codec._known import Known
 
@@ -188,28 +188,24 @@ class _Decoder:
 
     def _tagged(self, value: Any) -> Any:
         if type(value) is not list or not value or type(value[0]) is not str:
-            msg = "a value is neither plain nor tagged"
-            raise Malformed(msg)
+            refuse("a value is neither plain nor tagged")
         tag, items = value[0], value[1:]
         build = _SEQUENCES.get(tag)
         if build is not None:
             return build(map(self.decoded, items))
         decode = _DECODERS.get(tag)
         if decode is None:
-            msg = f"a value has the unknown tag {tag[:20]!r}"
-            raise Malformed(msg)
+            refuse(f"a value has the unknown tag {tag[:20]!r}")
         return decode(self, items)
 
     def _array(self, items: list[Any]) -> Array:
         name, shape, place = items
         dtype = DTYPES.get(name)
         if dtype is None or type(shape) is not list or type(place) is not list:
-            msg = f"an array came with the dtype {name!r}"
-            raise Malformed(msg)
+            refuse(f"an array came with the dtype {name!r}")
         whole = all(type(number) is int and number >= 0 for number in shape)
         if not whole or len(shape) > _MOST_DIMENSIONS:
-            msg = f"an array came with the shape {str(shape)[:80]}"
-            raise Malformed(msg)
+            refuse(f"an array came with the shape {str(shape)[:80]}")
         return self._arrays.get(place, dtype, tuple(shape))
 
     def _scalar(self, items: list[Any]) -> Any:
@@ -227,23 +223,20 @@ class _Decoder:
     def _again(self, items: list[Any]) -> Any:
         index = items[0]
         if type(index) is not int or not 0 <= index < len(self._once):
-            msg = f"record {index!r} of the message was named before it came"
-            raise Malformed(msg)
+            refuse(f"record {index!r} of the message was named before it came")
         return self._once[index]
 
     def _record(self, items: list[Any]) -> Any:
         name, number, *values = items
         shape = self._codec.shapes.get(name) if type(name) is str else None
         if shape is None:
-            msg = f"a record came of the unknown type {str(name)[:80]!r}"
-            raise Malformed(msg)
+            refuse(f"a record came of the unknown type {str(name)[:80]!r}")
         written = self._written.get(name)
         if written is None:
             written = self._written[name] = self._fields_of(name, shape)
         present, missing = written
         if len(values) != len(present) or shape.lasting is not (type(number) is int):
-            msg = f"a {name} came with {len(values)} fields and the number {number!r}"
-            raise Malformed(msg)
+            refuse(f"a {name} came with {len(values)} fields and the number {number!r}")
         record: Any = object.__new__(shape.cls)
         place = len(self._once)
         if shape.lasting:
@@ -255,8 +248,7 @@ class _Decoder:
             if fits is None:
                 continue  # what a later version keeps there
             if not fits(found):
-                msg = f"the field {field} of a {name} came as {_brief(found)}"
-                raise Malformed(msg)
+                refuse(f"the field {field} of a {name} came as {_brief(found)}")
             object.__setattr__(record, field, found)
         for field in missing:
             object.__setattr__(record, field, _default(shape.cls, field))
@@ -269,8 +261,7 @@ class _Decoder:
         checkers = dict(shape.fields)
         names = self._layout.get(name, list(checkers))
         if len(set(names)) < len(names):
-            msg = f"the fields of a {name} are named twice"
-            raise Malformed(msg)
+            refuse(f"the fields of a {name} are named twice")
         return [(field, checkers.get(field)) for field in names], [field for field in checkers if field not in names]
 
 
@@ -280,8 +271,7 @@ def _default(cls: type, field: str) -> Any:
     if isinstance(default, attrs.Factory) and not default.takes_self:  # type: ignore[arg-type]
         return default.factory()
     if default is attrs.NOTHING or isinstance(default, attrs.Factory):  # type: ignore[arg-type]
-        msg = f"a {cls.__name__} came without the field {field}"
-        raise Malformed(msg)
+        refuse(f"a {cls.__name__} came without the field {field}")
     return default
 
 

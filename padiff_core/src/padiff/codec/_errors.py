@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 
 class Unsendable(Exception):
     """A message that holds what cannot be sent; nothing of it was."""
@@ -9,3 +11,8 @@ class Unsendable(Exception):
 
 class Malformed(Exception):
     """A message that is none."""
+
+
+def refuse(why: str) -> NoReturn:
+    """Raise `Malformed`."""
+    raise Malformed(why)

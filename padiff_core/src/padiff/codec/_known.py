@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from padiff.codec._errors import Malformed
+from padiff.codec._errors import refuse
 
 
 class Known:
@@ -35,8 +35,7 @@ class Known:
     def add(self, number: int, value: Any) -> None:
         """Take a record under its number."""
         if number in self._records:
-            msg = f"record {number} came twice"
-            raise Malformed(msg)
+            refuse(f"record {number} came twice")
         self._numbers[value] = number
         if self._owns:
             self._records[number] = weakref.ref(value, lambda _: self._gone.append(number))
@@ -47,8 +46,7 @@ class Known:
         """Return the record of a number."""
         found = self._records[number]() if type(number) is int and number in self._records else None
         if found is None:
-            msg = f"a record {number!r} was named that was never sent"
-            raise Malformed(msg)
+            refuse(f"a record {number!r} was named that was never sent")
         return found
 
     def dropped(self) -> list[int]:

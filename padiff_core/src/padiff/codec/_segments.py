@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.codec._errors import Malformed
+from padiff.codec._errors import refuse
 
 Array = NDArray[Any]
 
@@ -73,8 +73,7 @@ class Segment:
         for extent in shape:
             size *= extent
         if offset + size > self.size:
-            msg = f"an array of {size} bytes at {offset} was announced in {self.size} bytes of shared memory"
-            raise Malformed(msg)
+            refuse(f"an array of {size} bytes at {offset} was announced in {self.size} bytes of shared memory")
         return np.asarray(self)[offset : offset + size].view(dtype).reshape(shape)
 
     def write(self, offset: int, array: Array) -> Array:
@@ -183,7 +182,6 @@ class Incoming:
         index, offset = place
         inside = type(index) is int and -1 <= index < len(self._segments) and type(offset) is int and offset >= 0
         if not inside or not self._segments:
-            msg = f"an array came at {str(place)[:80]} of {len(self._segments)} segments"
-            raise Malformed(msg)
+            refuse(f"an array came at {str(place)[:80]} of {len(self._segments)} segments")
         found: Array = self._segments[index].array(offset, dtype, shape)
         return found

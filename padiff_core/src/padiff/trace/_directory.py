@@ -18,7 +18,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.codec import Codec, Custom, Known, Malformed
+from padiff.codec import Codec, Custom, Known, Malformed, refuse
 from padiff.errors import InputError
 from padiff.kinds import Part, Placement, Ranks, Unit
 from padiff.numerics import Array, sample
@@ -106,8 +106,7 @@ def run_codec(reader: ShardReader | None = None, pool: Pool | None = None) -> Co
 
     def store(found: list[Placed]) -> PlacedStore:
         if type(found) is not list or not all(isinstance(place, Placed) and place.plausible for place in found):
-            msg = "its values do not lie in shards"
-            raise Malformed(msg)
+            refuse("its values do not lie in shards")
         return PlacedStore(reader or ShardReader(folder_of("")), found)
 
     return Codec(_RECORDS, Known(owns=False), {"store": Custom(ValueStore, places, store)}, _SHARED, pool)
@@ -123,8 +122,7 @@ class _Inline:
         """Return the array that lies at a place."""
         placed = Placed(place[0], place[1], dtype.name, shape, place[2])
         if not placed.plausible:
-            msg = f"an array is said to lie at {str(place)[:80]}"
-            raise Malformed(msg)
+            refuse(f"an array is said to lie at {str(place)[:80]}")
         array: Array = np.array(self._reader.get(placed))  # by itself: of a file's bytes more would be held than these
         array.flags.writeable = False
         return array

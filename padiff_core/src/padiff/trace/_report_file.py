@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from padiff.codec import Codec, Malformed
+from padiff.codec import Codec, Malformed, refuse
 from padiff.kinds import Part, Unit
 from padiff.numerics import Array
 from padiff.trace._codec import trace_codec
@@ -39,16 +39,14 @@ class NpyFiles:
         """Return the array at a place; raise `Malformed` where that is none."""
         array = self.load("/".join(place), dtype)
         if array.dtype != dtype or array.shape != shape:
-            msg = f"{place[0]} holds {array.dtype}{list(array.shape)} instead of {dtype}{list(shape)}"
-            raise Malformed(msg)
+            refuse(f"{place[0]} holds {array.dtype}{list(array.shape)} instead of {dtype}{list(shape)}")
         return array
 
     def load(self, place: str, dtype: np.dtype[Any]) -> Array:
         """Read one file. Its path may not leave the folder, and nothing in it is executed."""
         path = (self.folder / place).resolve()
         if not path.is_relative_to(self.folder.resolve()):
-            msg = f"it names {place}, which lies outside of it"
-            raise Malformed(msg)
+            refuse(f"it names {place}, which lies outside of it")
         try:
             array: Array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError) as error:

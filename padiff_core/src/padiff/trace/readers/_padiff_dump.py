@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from padiff.codec import Malformed
+from padiff.codec import Malformed, refuse
 from padiff.trace._model import Description
 from padiff.trace._records import Call, Leaf, ModuleRecord, ParameterRecord, Trace
 from padiff.trace._report_file import RECORDS, NpyFiles, ReportRecord, report_codec
@@ -77,8 +77,7 @@ class _Report:
     def _record(self, content: Mapping[str, Any]) -> ReportRecord:
         found = report_codec().decode(json.dumps(content[RECORDS]).encode(), NpyFiles(self._folder))
         if not isinstance(found, ReportRecord) or len(found.traces) != self.calls:
-            msg = "its records are not those of its tree"
-            raise Malformed(msg)
+            refuse("its records are not those of its tree")
         return found
 
     def _recorded(self, content: Mapping[str, Any], index: int) -> Trace:

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from padiff.codec import Malformed
+from padiff.codec import Malformed, refuse
 
 _LARGEST = 1 << 26
 """Bytes of a pickle, at most, unless more is expected."""
@@ -59,29 +59,25 @@ class _Machine:
                 found = self.stack[at + 1 :]
                 del self.stack[at:]
                 return found
-        msg = "it has no mark"
-        raise Malformed(msg)
+        refuse("it has no mark")
 
     def taken(self, count: int) -> list[Any]:
         if count > len(self.stack):
-            msg = "its stack is empty"
-            raise Malformed(msg)
+            refuse("its stack is empty")
         found = self.stack[-count:]
         del self.stack[-count:]
         return found
 
     def top(self, sort: type) -> Any:
         if not self.stack or not isinstance(self.stack[-1], sort):
-            msg = f"it fills what is no {sort.__name__}"
-            raise Malformed(msg)
+            refuse(f"it fills what is no {sort.__name__}")
         return self.stack[-1]
 
     def fill(self, pairs: list[Any]) -> None:
         found = self.top(dict)
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
             if not isinstance(key, str | int | float | bytes | None):
-                msg = f"a {type(key).__name__} is a key"
-                raise Malformed(msg)
+                refuse(f"a {type(key).__name__} is a key")
             found[key] = value
 
     def extend(self, items: list[Any]) -> None:
@@ -93,8 +89,7 @@ class _Machine:
 
 def _keep(machine: _Machine, at: int) -> None:
     if not machine.stack:
-        msg = "its stack is empty"
-        raise Malformed(msg)
+        refuse("its stack is empty")
     machine.memo[at] = machine.stack[-1]
 
 
@@ -104,8 +99,7 @@ def _push(*values: Any) -> Callable[[_Machine, Any], None]:
 
 def _global(machine: _Machine, names: list[str]) -> None:
     if len(names) != 2 or not all(isinstance(name, str) for name in names):
-        msg = "it names what is no class"
-        raise Malformed(msg)
+        refuse("it names what is no class")
     machine.stack.append(Named(*names))
 
 
@@ -150,8 +144,7 @@ _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
 def unpickled(data: bytes, largest: int = _LARGEST) -> Any:
     """Return what a pickle holds: plain data, and records of what it would make; raise `Malformed` for any other."""
     if len(data) > largest:
-        msg = f"it takes {len(data)} bytes"
-        raise Malformed(msg)
+        refuse(f"it takes {len(data)} bytes")
     machine = _Machine()
     try:
         for opcode, arg, _ in pickletools.genops(data):
@@ -159,11 +152,9 @@ def unpickled(data: bytes, largest: int = _LARGEST) -> Any:
                 return machine.taken(1)[0]
             step = _STEPS.get(opcode.name)
             if step is None:
-                msg = f"it holds the opcode {opcode.name}, which data do not need"
-                raise Malformed(msg)
+                refuse(f"it holds the opcode {opcode.name}, which data do not need")
             step(machine, arg)
     except (ValueError, KeyError, IndexError, TypeError, OverflowError, UnicodeError, RecursionError) as error:
         msg = f"it is no whole pickle ({type(error).__name__})"
         raise Malformed(msg) from error
-    msg = "it has no end"
-    raise Malformed(msg)
+    refuse("it has no end")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import ml_dtypes
 import numpy as np
 
-from padiff.codec import DTYPES, Malformed
+from padiff.codec import DTYPES, Malformed, refuse
 from padiff.errors import InputError
 from padiff.numerics import Array
 from padiff.trace.readers._pickles import Made, Named, Stored, unpickled
@@ -61,8 +61,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
 def _read(path: Path, read: Callable[[Path], Found]) -> Found:
     try:
         if path.is_symlink():
-            msg = "it is a link"
-            raise Malformed(msg)
+            refuse("it is a link")
         return read(path)
     except (Malformed, OSError, zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, EOFError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -82,19 +81,16 @@ def _dictionary(path: Path) -> dict[str, Any]:
         read = {(1, 0): known.read_array_header_1_0, (2, 0): known.read_array_header_2_0}.get(known.read_magic(file))
         shape, _, dtype = read(file) if read is not None else ((), False, None)
         if dtype != np.dtype(object) or shape != ():
-            msg = f"it holds {dtype}{list(shape)}, and no dictionary of arrays"
-            raise Malformed(msg)
+            refuse(f"it holds {dtype}{list(shape)}, and no dictionary of arrays")
         held = _Pickled(unpickled(file.read(), _LARGEST_DICTIONARY)).objects()
     if len(held) != 1 or not isinstance(held[0], dict):
-        msg = "it holds no dictionary of arrays"
-        raise Malformed(msg)
+        refuse("it holds no dictionary of arrays")
     return _named(held[0], 0)
 
 
 def _named(found: dict[Any, Any], deep: int) -> dict[str, Any]:
     if deep > _DEEPEST or len(found) > _MOST:
-        msg = f"it is nested more than {_DEEPEST} deep, or holds more than {_MOST} names"
-        raise Malformed(msg)
+        refuse(f"it is nested more than {_DEEPEST} deep, or holds more than {_MOST} names")
     return {str(k): _named(v, deep + 1) if isinstance(v, dict) else _Pickled(v).array() for k, v in found.items()}
 
 
@@ -111,8 +107,7 @@ class _Pickled:
             return (), *made.args[:1], False, *made.args[1:]
         state = made.state if isinstance(made, Made) and made.function in _ARRAYS else None
         if not isinstance(state, tuple) or len(state) != 5 or not isinstance(state[1], tuple):
-            msg = "it holds what is no array"
-            raise Malformed(msg)
+            refuse("it holds what is no array")
         return state[1:]
 
     def objects(self) -> list[Any]:
@@ -125,11 +120,9 @@ class _Pickled:
         shape, dtype, turned, raw = self._state()
         kind = _dtype_of(dtype)
         if kind is None or not isinstance(raw, bytes) or not all(type(one) is int and one >= 0 for one in shape):
-            msg = "it holds an array of what is no number"
-            raise Malformed(msg)
+            refuse("it holds an array of what is no number")
         if len(raw) != math.prod(shape) * kind.itemsize:
-            msg = f"it holds {len(raw)} bytes for an array of {kind.name}{list(shape)}"
-            raise Malformed(msg)
+            refuse(f"it holds {len(raw)} bytes for an array of {kind.name}{list(shape)}")
         flat = np.frombuffer(raw, kind)
         found: Array = flat.reshape(shape, order="F" if turned is True else "C")
         return found if kind.isnative else found.astype(kind.newbyteorder("="))
@@ -150,22 +143,18 @@ def _pt(path: Path) -> Array:
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(names) != 1 or archive.getinfo(names[0]).file_size > _LARGEST_RECORDS:
-            msg = "it is no file of torch.save"
-            raise Malformed(msg)
+            refuse("it is no file of torch.save")
         folder = names[0].removesuffix("data.pkl")
         order = f"{folder}byteorder"
         if order in archive.namelist() and archive.read(order) != b"little":
-            msg = "its bytes are in another order"
-            raise Malformed(msg)
+            refuse("its bytes are in another order")
         made = _parameter(unpickled(archive.read(names[0])))
         tensor = _described(made)
         member = f"{folder}data/{tensor.storage}"
         if member not in archive.namelist():
-            msg = f"it lacks the values {tensor.storage!r}"
-            raise Malformed(msg)
+            refuse(f"it lacks the values {tensor.storage!r}")
         if archive.getinfo(member).file_size > path.stat().st_size:
-            msg = "its values are said to be larger than the file"
-            raise Malformed(msg)
+            refuse("its values are said to be larger than the file")
         raw = np.frombuffer(archive.read(member), np.uint8)
     return _strided(raw, tensor)
 
@@ -191,13 +180,11 @@ def _described(made: Any) -> _Described:
     """Return what a pickled tensor tells of itself."""
     versions = {Named("torch._utils", f"_rebuild_tensor_v{n}") for n in (2, 3)}
     if not isinstance(made, Made) or made.function not in versions or not isinstance(made.args, tuple):
-        msg = "it holds no tensor"
-        raise Malformed(msg)
+        refuse("it holds no tensor")
     stored, offset, shape, stride = made.args[:4] if len(made.args) >= 4 else (None,) * 4
     name = stored.name if isinstance(stored, Stored) else None
     if not isinstance(name, tuple) or len(name) != 5 or name[0] != "storage" or not isinstance(name[1], Named):
-        msg = "its tensor has no storage"
-        raise Malformed(msg)
+        refuse("its tensor has no storage")
     known: dict[str, np.dtype[Any]] = {**_STORAGES, **DTYPES}
     dtype = known.get(name[1].name)
     if made.function.name.endswith("v3") and len(made.args) >= 7 and isinstance(made.args[6], Named):
@@ -205,8 +192,7 @@ def _described(made: Any) -> _Described:
     plain = isinstance(shape, tuple) and isinstance(stride, tuple) and len(shape) == len(stride)
     numbers = [name[4], offset, *shape, *stride] if plain else [None]
     if dtype is None or not all(type(one) is int and one >= 0 for one in numbers):
-        msg = "its tensor is none that padiff knows"
-        raise Malformed(msg)
+        refuse("its tensor is none that padiff knows")
     return _Described(str(name[2]), offset, shape, stride, dtype)
 
 
@@ -218,8 +204,7 @@ def _strided(raw: Array, tensor: _Described) -> Array:
         return np.zeros(shape, dtype)
     last = tensor.offset + sum((extent - 1) * step for extent, step in zip(shape, tensor.stride, strict=True))
     if last >= held or math.prod(shape) > _REPEATED * held:
-        msg = f"its storage of {held} elements does not hold a tensor of {list(shape)}"
-        raise Malformed(msg)
+        refuse(f"its storage of {held} elements does not hold a tensor of {list(shape)}")
     flat = raw[: held * dtype.itemsize].view(dtype)
     steps = tuple(step * dtype.itemsize for step in tensor.stride)
     return np.lib.stride_tricks.as_strided(flat[tensor.offset :], shape, steps, writeable=False)
