@@ -55,9 +55,13 @@ def finish() -> None:
 
 
 @contextmanager
-def _flags() -> Iterator[None]:
+def _flags(*, recorded: bool = True) -> Iterator[None]:
+    """Compute gradients within, and have what runs there recorded; put both flags back on leaving."""
     before, enabled = executor.grad_flag(), executor.enable_grad()
     try:
+        executor.set_enable_grad(True)
+        if recorded:
+            executor.set_grad_flag(True)
         yield
     finally:
         executor.set_grad_flag(before)
@@ -77,8 +81,6 @@ class _Graph:
         self._outermost = not executor.grad_flag()
         self._input = mindspore.Tensor(np.zeros((), np.float32))
         with _flags():
-            executor.set_grad_flag(True)
-            executor.set_enable_grad(True)
             executor.new_graph(_Graph.end, self._input)
             self._output = self._input * 1
 
@@ -86,8 +88,7 @@ class _Graph:
         """Record no more, and let go of it, unless it is part of one that is not yet ended."""
         executor.end_graph(_Graph.end, self._output, self._input)
         if self._outermost:
-            with _flags():
-                executor.set_enable_grad(True)
+            with _flags(recorded=False):
                 MINDSPORE.grad(_Graph.end, _BY_INPUT, self._input)
 
 
@@ -131,8 +132,6 @@ def recording() -> Iterator[list[Any]]:
     with _flags(), ExitStack() as stack:
         _gathering.append(nodes)
         stack.callback(_gathering.pop)
-        executor.set_grad_flag(True)
-        executor.set_enable_grad(True)
         stack.callback(_Graph().end)
         yield nodes
         finish()
@@ -156,7 +155,6 @@ class _Swap(_Function):
 def passing(native: Any, make: Callable[[], Any]) -> Any:
     """Return what ``make`` makes as a tensor that passes gradients on to another, in or out of a recording."""
     with _flags():
-        executor.set_grad_flag(True)
         swapped = _Swap.apply(native, make)
     if _gathering:
         _gathering[-1].append(swapped._grad_node)
@@ -203,8 +201,6 @@ def accumulate(native: Any) -> None:
 
 def _backward(pairs: Sequence[tuple[Any, Any]], inputs: tuple[Any, ...], *, accumulate_grad: bool) -> Any:
     with _flags():
-        executor.set_grad_flag(True)
-        executor.set_enable_grad(True)
         start = _Start.apply([gradient for _, gradient in pairs], *[native for native, _ in pairs])
         executor.set_grad_flag(False)
         one = mindspore.Tensor(np.ones((), np.float32))

@@ -134,7 +134,12 @@ class MindSporeModel(HookedModel):
         tidy = Hook(state.tidying(cells))
         with state.reseeded(cells), tidy, state.recorded_at_once(cells), autograd.recording() as nodes:
             output = self.native(*args, **kwargs)
-            pairs = [] if differentiate is None else list(_starts(differentiate(output)))
+            starts = [] if differentiate is None else differentiate(output)
+            pairs = [
+                (native, mindspore.ops.ones_like(native) if gradient is None else gradient)
+                for native, gradient in starts
+                if autograd.differentiable(native)
+            ]
         trained = [native for native in parameters if autograd.differentiable(native) and is_inexact(native)]
         hidden = [native for native in self._hidden() if autograd.differentiable(native)]
         found = (*trained, *hidden, *_sources((args, kwargs)))
@@ -203,13 +208,6 @@ class MindSporeModel(HookedModel):
                 "set the environment variable MS_JIT=0, or leave out the decorator, for the diff",
             )
         return None
-
-
-def _starts(pairs: Iterable[tuple[Any, Any | None]]) -> Iterator[tuple[Any, Any]]:
-    """Yield (tensor, gradient) where a backward pass can start; 1 stands for no gradient."""
-    for native, gradient in pairs:
-        if autograd.differentiable(native):
-            yield native, mindspore.ops.ones_like(native) if gradient is None else gradient
 
 
 def _sources(arguments: Any) -> Iterator[Any]:

@@ -36,9 +36,6 @@ def _detour() -> Detour:
     names = [f"mindspore.{name}" for name in _NAMESPACES]
     spaces = {name: sys.modules[name] for name in names if name in sys.modules}
     kernels = [cls for cls in vars(mindspore.ops).values() if isinstance(cls, type) and issubclass(cls, Primitive)]
-    return Detour({"mindspore.Tensor": mindspore.Tensor, **spaces}, called=_with_bases(kernels))
-
-
-def _with_bases(classes: list[type]) -> dict[type, str]:
-    """Return classes that say what a call of theirs does, by the prefix of their full name."""
-    return {one: "mindspore.ops" for cls in classes for one in cls.__mro__ if "__call__" in vars(one)}
+    # Of those, and of what they are derived from, the classes that say what a call does.
+    called = {one: "mindspore.ops" for cls in kernels for one in cls.__mro__ if "__call__" in vars(one)}
+    return Detour({"mindspore.Tensor": mindspore.Tensor, **spaces}, called=called)

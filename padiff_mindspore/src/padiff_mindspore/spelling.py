@@ -129,16 +129,11 @@ def output_size(axes: int, read: str | Callable[[Any], Any] = "output_size") -> 
     return {"output_size": Setting(read, sizes, "output_size")}
 
 
-def _batch_statistics(module: Any) -> bool:
-    given = module.use_batch_statistics
-    return bool(module.training if given is None else given)
-
-
 BATCH = {
     **spelling.own("eps"),
     # The cell keeps 1 - what the user typed.
     "momentum": Setting(lambda m: conversions.complement(m.momentum), conversions.complement, "momentum"),
-    "training": Setting(_batch_statistics),
+    "training": Setting(lambda m: m.training if m.use_batch_statistics is None else m.use_batch_statistics, bool),
     "track": spelling.constant(True),
 }
 
@@ -152,19 +147,15 @@ def within(child: str, settings: Mapping[str, Setting]) -> dict[str, Setting]:
     return {name: attrs.evolve(setting, read=read(setting)) for name, setting in settings.items()}
 
 
-def _activated(value: Any) -> str | None:
-    return None if value is None else conversions.function_name(value)
-
-
-LINEAR = {"fused": Setting("activation", _activated, "activation")}
-
-
-def _nonlinearity(module: Any) -> str:
-    """Return what the steps of an RNN apply."""
-    return "relu" if type(module.rnn).__name__.endswith("Relu") else "tanh"
-
-
-RNN = {**spelling.RECURRENT, "activation": Setting(_nonlinearity, spelled="nonlinearity")}
+LINEAR = {
+    "fused": Setting("activation", lambda one: None if one is None else conversions.function_name(one), "activation")
+}
+RNN = {
+    **spelling.RECURRENT,
+    "activation": Setting(
+        lambda m: "relu" if type(m.rnn).__name__.endswith("Relu") else "tanh", spelled="nonlinearity"
+    ),
+}
 
 
 def _normalized(module: Any) -> tuple[int, ...]:

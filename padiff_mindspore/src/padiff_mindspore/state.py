@@ -19,18 +19,15 @@ from padiff_mindspore.tensor import array_of, from_array, give, overwrite
 
 def remembered(native: Any) -> Callable[[], None]:
     """Return what puts gradient and requires_grad of a parameter or buffer back."""
-    gradient, requires_grad = native._grad, _requires_grad(native)
+    gradient = native._grad
+    trained = native.requires_grad if isinstance(native, mindspore.Parameter) else None
 
     def restore() -> None:
-        if _requires_grad(native) != requires_grad:
-            native.requires_grad = requires_grad
+        if trained is not None and native.requires_grad != trained:
+            native.requires_grad = trained
         native._grad = gradient
 
     return restore
-
-
-def _requires_grad(native: Any) -> bool:
-    return isinstance(native, mindspore.Parameter) and bool(native.requires_grad)
 
 
 def kept(native: Any) -> Callable[[], None]:

@@ -85,10 +85,10 @@ class _Seen:
     """What a tensor was when it was last asked about, and how often it had changed until then."""
 
     alive: Callable[[], Any]
-    marks: tuple[int, ...]
-    memory: Array | None
+    marks: tuple[int, ...] = ()
+    memory: Array | None = None
     """Keeps the storage of a tensor without a maker, so that no later one lies at the same address."""
-    changes: int
+    changes: int = -1
 
 
 class _Changes:
@@ -109,12 +109,11 @@ class _Changes:
         seen = self._known.get(key)
         if seen is not None and seen.alive() is native and seen.marks == marks:
             return seen.changes
+        if seen is None or seen.alive() is not native:
+            seen = _Seen(weakref.ref(native, lambda _: self._known.pop(key, None)))
         memory = None if maker is not None else native.asnumpy()
-        if seen is not None and seen.alive() is native:
-            self._known[key] = attrs.evolve(seen, marks=marks, memory=memory, changes=seen.changes + 1)
-        else:
-            self._known[key] = _Seen(weakref.ref(native, lambda _: self._known.pop(key, None)), marks, memory, 0)
-        return self._known[key].changes
+        self._known[key] = seen = attrs.evolve(seen, marks=marks, memory=memory, changes=seen.changes + 1)
+        return seen.changes
 
 
 _changes = _Changes()

@@ -137,13 +137,11 @@ def _sketched(rows: Any, block: int) -> Any:
     high = sketching.BLOCK // width if blocks > 1 else -(-size // width)
     padded = torch.nn.functional.pad(rows.to(work), (0, blocks * high * width - size))
     signed = padded.view(count, blocks, high, width) * _table(rows.device, work)[:high]
-    signs, places = (one[block : block + blocks] for one in _exchanges(_rounded_up(block + blocks), rows.device))
+    signs, places = (
+        one[block : block + blocks] for one in _exchanges(1 << (block + blocks - 1).bit_length(), rows.device)
+    )
     sums = signed.sum(2, dtype=torch.float64)
     return (signs * sums.gather(2, places.expand(count, blocks, width))).sum(1)
-
-
-def _rounded_up(count: int) -> int:
-    return 1 << (count - 1).bit_length()
 
 
 @lru_cache(maxsize=512)

@@ -125,13 +125,9 @@ class _Place:
         if function is not self._function:
             self._function, self._led = function, self._wrap(function)
         setattr(self._namespace, self._name, self._led)
-        return self._put_back if own else self._taken_away
-
-    def _put_back(self) -> None:
-        setattr(self._namespace, self._name, self._function)
-
-    def _taken_away(self) -> None:
-        delattr(self._namespace, self._name)
+        if own:
+            return functools.partial(setattr, self._namespace, self._name, function)
+        return functools.partial(delattr, self._namespace, self._name)
 
 
 class _Bound:

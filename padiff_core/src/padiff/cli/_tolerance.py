@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(arguments: argparse.Namespace) -> None:
     """Raise `UsageError` where the options do not go together."""
     named = [name for name in _ALL if getattr(arguments, name) is not None]
-    bounds, fixed = ([_option(name) for name in named if name in names] for names in (_BOUNDS, _FIXED))
+    bounds, fixed = ([f"--{name}".replace("_", "-") for name in named if name in names] for names in (_BOUNDS, _FIXED))
     if fixed and arguments.metric:
         msg = f"{' and '.join(fixed)} beside --metric: only one rule can decide.\n{_ONE_RULE}"
         raise UsageError(msg)
@@ -44,7 +44,3 @@ def given(arguments: argparse.Namespace) -> dict[str, Any] | None:
     """Return the tolerance; None where none was given."""
     found = {name: getattr(arguments, name) for name in _ALL}
     return {name: value for name, value in found.items() if value is not None} or None
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -33,16 +33,13 @@ def add_special_init(*given: Any, **keywords: Any) -> None:
             f"Hint: add_special_init({', '.join(_NEWER)}), func a function of both layers."
         )
         raise TypeError(msg)
-    if older:
-        _register(("torch", values["torch_name"]), ("paddle", values["paddle_name"]), _swapped(values["func"]))
+    function = values["func"]
+    if older:  # it takes the layers in the other order
+        base, raw = ("torch", values["torch_name"]), ("paddle", values["paddle_name"])
+        _register(base, raw, lambda base, raw: function(raw, base))
         return
     base, raw = ((values[f"{end}_framework"], values[f"{end}_model_name"]) for end in ("base", "raw"))
-    _register(base, raw, values["func"])
-
-
-def _swapped(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that takes the layers in the other order."""
-    return lambda base, raw: function(raw, base)
+    _register(base, raw, function)
 
 
 def _register(base: tuple[str, str], raw: tuple[str, str], function: Callable[..., Any]) -> None:

@@ -37,7 +37,9 @@ def merged_runs(
     resolved = mapped(*map(_About, abouts))
     traces = _traces(runs, step, padding)
     match = match_runs(((abouts[0], traces[0]), (abouts[1], traces[1])), resolved)
-    if len(ranked) == 2 and match is None and _lie_alike(ranked[0], ranked[1], step):
+    # Each rank of two jobs may hold a value of the same shape at the same place.
+    alike = len(ranked) == 2 and match is None and ranked[0].grid == ranked[1].grid
+    if alike and ranked[0].shapes(step) == ranked[1].shapes(step):
         stacked = ranked[0].stacked()
         return [stacked, ranked[1].compared_with(Counterpart(stacked, None, 1))]
     found = _as_compared(ours, theirs, match, padding)
@@ -59,11 +61,6 @@ def _as_compared(ours: Run, theirs: Run, match: RunMatch | None, padding: Paddin
         ours,
         theirs.compared_with(Counterpart(ours, match, 1, padding)) if isinstance(theirs, RankedRun) else theirs,
     ]
-
-
-def _lie_alike(ours: RankedRun, theirs: RankedRun, step: int) -> bool:
-    """Return whether each rank of two jobs holds a value of the same shape at the same place."""
-    return ours.grid == theirs.grid and ours.shapes(step) == theirs.shapes(step)
 
 
 @attrs.frozen

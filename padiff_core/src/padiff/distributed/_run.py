@@ -14,7 +14,7 @@ from padiff.distributed._losses import Losses
 from padiff.distributed._merged_step import MergedStep
 from padiff.distributed._merged_store import MergedStore
 from padiff.distributed._others import Other, RunMatch
-from padiff.distributed._stages import joined_stages, stages_of
+from padiff.distributed._stages import Joiner, stages_of
 from padiff.distributed._trace import Merger
 from padiff.distributed._whole import united, whole_model
 from padiff.errors import InputError
@@ -194,7 +194,7 @@ class RankedRun:
             known = stage, self.grid, self.ranks, other, self._stacked, store, inner, losses, homes, ends
             found.append(Merger(*known).merge(calls=calls))
         copies = {path: whole for one in self.ranks.values() for path, whole in one.copies.items()}
-        return joined_stages(found, store, copies)
+        return found[0] if len(found) == 1 else Joiner(found, store, copies).join()
 
 
 _END = "\n"

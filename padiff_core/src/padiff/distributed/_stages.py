@@ -70,12 +70,9 @@ def _chunk_of(call: Call, paths: Sequence[Sequence[str]]) -> int:
     return 0
 
 
-def joined_stages(stages: Sequence[MergedStep], store: MergedStore, copies: Mapping[str, str]) -> MergedStep:
-    """Return the steps of all stages, whose values lie in one store, as one model's; ``copies`` are `Ranks.copies`."""
-    return stages[0] if len(stages) == 1 else _Joiner(stages, store, copies).join()
+class Joiner:
+    """What makes the steps of several stages one model's: their values lie in one store; see `Ranks.copies`."""
 
-
-class _Joiner:
     def __init__(self, stages: Sequence[MergedStep], store: MergedStore, copies: Mapping[str, str]) -> None:
         self.stages, self.store, self.copies = stages, store, copies
         self.step = MergedStep(Trace(store, summaries=store.summaries), grid=stages[0].grid)

@@ -95,7 +95,7 @@ def line_of(error: BaseException, adapter: Adapter, homes: Collection[str]) -> s
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         origin = min(origin_of(file, one) for one in (adapter, *loaded()))
-        rank = origin, _package(frame) in homes
+        rank = origin, str(frame.f_globals.get("__name__", "")).partition(".")[0] in homes
         if origin is not Origin.OWN and (best is None or rank >= best[0]):
             best = rank, f"{file}:{line}"
     return None if best is None else best[1]
@@ -124,7 +124,3 @@ def own_line(error: BaseException, adapters: Collection[Adapter], *, core: bool 
 def is_installed(file: str) -> bool:
     """Return whether a file lies below Python's library because it was installed there: no part of it, nor numpy's."""
     return "site-packages" in file and not file.startswith(_NUMPY)
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]

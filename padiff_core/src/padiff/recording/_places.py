@@ -95,7 +95,8 @@ class Places:
             shards = _shards(self._ranks, spread)
             start = None if self._ranks is None else self._ranks.starts.get(path)
             whole = () if self._ranks is None else self._ranks.shapes.get(path, self._shapes.get(path, ()))
-            held = None if start is None or not _is_range(shards) else (start, whole)
+            ranged = start is not None and [how.kind for how, *_ in shards] == ["range"]
+            held = (start, whole) if start is not None and ranged else None
             self._known[path] = Where(self._layouts.get(path), shards, held)
         return self._known[path]
 
@@ -140,10 +141,6 @@ class Places:
         data = whole.index(batch) if known and batch in whole else 0
         sequence = whole.index(length) if known and length in whole else None
         return Where(None, _shards(self._ranks, {**parts_of_data(self._ranks.groups, data, sequence), **declared}))
-
-
-def _is_range(shards: tuple[tuple[Placement, int, int], ...]) -> bool:
-    return [how.kind for how, *_ in shards] == ["range"]
 
 
 def _is_tokens(leaf: Leaf) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from padiff.adapter import class_names
+from padiff_torch.distributed.pieces import is_dtensor
 
 if TYPE_CHECKING:
     from padiff.adapter import Adapter
@@ -37,7 +38,7 @@ def trained(model: Any, adapter: Adapter) -> WrappedModel | None:
     known = _known(model)
     if known is None and _flat(model):
         known = "flat:FlatModel"
-    if known is None and not (isinstance(model, torch.nn.Module) and any(map(_is_sharded, model.parameters()))):
+    if known is None and not (isinstance(model, torch.nn.Module) and any(map(is_dtensor, model.parameters()))):
         return None
     found = _class(known or "sharded:ShardedModel")(model, _unwrapped(model), adapter)
     return found
@@ -62,8 +63,3 @@ def _unwrapped(model: Any) -> Any:
 def _class(home: str) -> Any:
     home, _, name = home.partition(":")
     return getattr(importlib.import_module(f"padiff_torch.distributed.{home}"), name)
-
-
-def _is_sharded(parameter: Any) -> bool:
-    """Return whether a parameter is a DTensor, as `fully_shard` leaves it."""
-    return hasattr(parameter, "placements") and hasattr(parameter, "to_local")

@@ -97,7 +97,8 @@ def is_range(native: Any) -> bool:
     return native.sharded if isinstance(native, FlatPart) else is_partitioned(native)
 
 
-def _is_dtensor(native: Any) -> bool:
+def is_dtensor(native: Any) -> bool:
+    """Return whether a parameter is a DTensor, as `fully_shard` leaves it."""
     return hasattr(native, "to_local") and hasattr(native, "placements")
 
 
@@ -115,7 +116,7 @@ def is_whole(native: Any) -> bool:
 
 def piece_of(native: Any) -> Any:
     """Return the tensor in which this rank's part of a parameter lies; flat where it is a range of the flat form."""
-    if _is_dtensor(native):
+    if is_dtensor(native):
         return native.to_local()
     if isinstance(native, FlatPart):
         return native.piece()

@@ -102,16 +102,19 @@ def _paths(link: Link) -> tuple[list[str], list[str]]:
     return [one.parameter.path for one in link.references], [link.candidate.parameter.path]
 
 
+def _got(leaps: Leaps, link: Link, named: str) -> list[bool]:
+    """Return, of each side, whether its trace holds something of a parameter under a name."""
+    sides = zip(_paths(link), leaps.meter.traces, strict=True)
+    return [any(path in getattr(trace, named) for path in held) for held, trace in sides]
+
+
 def _cause_of_none(leaps: Leaps, link: Link, what: What) -> Cause | None:
     """Return why one side alone got no gradient of a parameter: it is frozen, or nothing steps it there."""
     side = _frozen_side(leaps, link)
     if side is not None:
         return Cause("frozen", {"name": what.name, "side": side}, verified=True)
-    sides = zip(leaps.meter.traces, leaps.meter.settings(link), _paths(link), strict=True)
-    has = [
-        (settings is not None, any(path in trace.parameter_gradients for path in paths))
-        for trace, settings, paths in sides
-    ]
+    stepped = [settings is not None for settings in leaps.meter.settings(link)]
+    has = list(zip(stepped, _got(leaps, link, "parameter_gradients"), strict=True))
     if sorted(has) != [(False, False), (True, True)] or not all(trace.stepped for trace in leaps.meter.traces):
         return None
     return Cause("not_stepped", {"side": SIDES[has[0] == (True, True)]}, verified=True)
@@ -125,16 +128,14 @@ def _frozen_side(leaps: Leaps, link: Link) -> str | None:
         any(trace.parameters.get(one.parameter.path, one.parameter).trainable for one in both)
         for both, trace in zip(held, traces, strict=True)
     ]
-    for side, paths, trace, trains in zip(SIDES, _paths(link), traces, trained, strict=True):
-        if not trains and any(trained) and not any(path in trace.parameter_gradients for path in paths):
-            return side
-    return None
+    got = _got(leaps, link, "parameter_gradients")
+    return next((SIDES[n] for n in (0, 1) if not trained[n] and any(trained) and not got[n]), None)
 
 
 def _behind_of(leaps: Leaps, link: Link) -> str | None:
     """Return the side that alone got more of a gradient behind the step that both optimizers made of a parameter."""
     traces, paths = leaps.meter.traces, _paths(link)
-    more = [any(path in trace.arrived for path in held) for held, trace in zip(paths, traces, strict=True)]
+    more = _got(leaps, link, "arrived")
     stepped = all(path in trace.handed for held, trace in zip(paths, traces, strict=True) for path in held)
     return SIDES[more[1]] if stepped and more[0] != more[1] else None
 
@@ -144,10 +145,8 @@ def _unused_of(leaps: Leaps, link: Link) -> str | None:
 
     Both sides step others, and leave it as it is. What it would do in a later step shows in what is stepped with then.
     """
-    meter, paths, traces = leaps.meter, _paths(link), leaps.meter.traces
-    got = [any(path in trace.parameter_gradients for path in held) for held, trace in zip(paths, traces, strict=True)]
-    stepped = [any(path in trace.handed for path in held) for held, trace in zip(paths, traces, strict=True)]
-    if got[0] == got[1] or any(stepped) or not all(trace.handed for trace in traces):
+    meter, got = leaps.meter, _got(leaps, link, "parameter_gradients")
+    if got[0] == got[1] or any(_got(leaps, link, "handed")) or not all(trace.handed for trace in meter.traces):
         return None
     before, after = (list(map(projected, meter.held(link, when))) for when in ("before", "updated"))
     if any(a is None or b is None or not np.array_equal(a, b) for a, b in zip(before, after, strict=True)):

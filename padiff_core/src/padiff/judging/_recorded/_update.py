@@ -66,7 +66,9 @@ def of_recorded_update(
     found, near = [], []
     links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
     noise = _noise(meter, links) if all(map(given_gradients, meter.traces)) else 0.0
-    shared = FLOORS * noise if all(map(_is_clipped, meter.traces)) else 0.0
+    # Whether each side's optimizer was given any gradient smaller than it arrived.
+    clipped = all(any(one.times < 1 for one in given_gradients(trace).values()) for trace in meter.traces)
+    shared = FLOORS * noise if clipped else 0.0
     for match, link in links:
         size = meter.of_link(link, "updated")
         if size is None or size.difference.equal or is_ignored(match, link, ignored):
@@ -129,11 +131,6 @@ def _handed(meter: Meter, links: Sequence[tuple[UnitMatch, Link]]) -> Handed:
                 mine[path] = most
     ours, theirs = (given_gradients(trace, norms=own) for trace, own in zip(meter.traces, norms, strict=True))
     return ours, theirs
-
-
-def _is_clipped(trace: Trace) -> bool:
-    """Return whether an optimizer was given any gradient smaller than it arrived."""
-    return any(one.times < 1 for one in given_gradients(trace).values())
 
 
 def _noise(meter: Meter, links: Sequence[tuple[UnitMatch, Link]]) -> float:
