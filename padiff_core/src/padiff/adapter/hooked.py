@@ -200,22 +200,21 @@ class HookedModel(TreeModel):
 
     def rebuild(self) -> list[str]:
         """Put modules with code of their own for a change of mode into training mode and back: see `Cache`."""
-        caches = {path: (native, Cache(native, self.base, self.switches)) for path, native in self.natives()}
+        natives = list(self.natives())
+        caches = [(path, native, Cache(native, self.base, self.switches)) for path, native in natives]
+        caches = [one for one in caches if one[2]]
+        found = []
         with ExitStack() as stack:
-            if any(cache for _, cache in caches.values()):
-                for native, _ in caches.values():
-                    modes = {name: vars(native)[name] for name in self.modes if name in vars(native)}
-                    stack.callback(vars(native).update, modes)
-                for parameter in self.parameters().values():
-                    stack.callback(self.state.remembered(parameter.native))
-            found = []
-            for path, (native, cache) in caches.items():
-                if cache:
-                    for _, tensor, _ in self.tensors(native):
-                        stack.callback(self.state.kept(tensor))  # weights may be merged and taken apart again
-                    attributes = Attributes(native, machinery_of(self.base), self.tables, self.modes)
-                    names = cache.rebuilt(attributes, self._views)
-                    found += [f"{path}.{name}" if path else name for name in names]
+            for _, native in natives if caches else ():
+                modes = {name: vars(native)[name] for name in self.modes if name in vars(native)}
+                stack.callback(vars(native).update, modes)
+            for parameter in self.parameters().values() if caches else ():
+                stack.callback(self.state.remembered(parameter.native))
+            for path, native, cache in caches:
+                for _, tensor, _ in self.tensors(native):
+                    stack.callback(self.state.kept(tensor))  # weights may be merged and taken apart again
+                attributes = Attributes(native, machinery_of(self.base), self.tables, self.modes)
+                found += [f"{path}.{name}".lstrip(".") for name in cache.rebuilt(attributes, self._views)]
         return found
 
     def _views(self, value: Any) -> list[Any]:

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from padiff.cli import _output, _sides, _tolerance
-from padiff.cli._parser import Parser, UsageError, add_rank, number, whole
+from padiff.cli._parser import Parser, UsageError, add_rank, whole
 from padiff.cli._sides import Built
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ def add_arguments(parser: Parser) -> None:
     add("--inputs", metavar="SPEC", help="the model's inputs, where its signature differs (default: the recorded ones)")
     add("--loss", metavar="SPEC", help="the loss, a function of the output (default: the recorded gradients)")
     add("--optimizer", metavar="SPEC", help="a function of the model that gives its optimizer; its steps are compared")
-    python = "run the model in a process of its own, by this interpreter or environment"
-    add("--candidate-python", metavar="PYTHON", help=python)
-    hanging = "seconds without an answer after which such a process counts as hanging (default: wait)"
-    add("--timeout", metavar="N", type=number(), help=hanging)
+    _sides.add_arguments(parser, "candidate")
     _tolerance.add_arguments(parser)
     _output.add_arguments(parser)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from padiff.cli import _output, _sides, _tolerance
 from padiff.cli._parser import Parser, UsageError, one_of, require_inputs, whole
@@ -34,7 +34,7 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("reference", metavar="REFERENCE", help="SPEC of the model that is right by definition")
     add("candidate", metavar="CANDIDATE", help="SPEC of the model to check")
-    _sides.add_arguments(parser)
+    _sides.add_arguments(parser, "reference", "candidate")
     add("--inputs", metavar="SPEC", help="a dict (keyword arguments) or tuple (positional); required")
     add("--candidate-inputs", metavar="SPEC", help="the candidate's, where its signature differs")
     add("--loss", metavar="SPEC", help="the loss: a function of the output, or one for each side")
@@ -70,16 +70,11 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
 
 
 def _report(arguments: argparse.Namespace, sides: Sides) -> Report:
-    inputs = sides.value(arguments.inputs, 0)
-    optional: dict[str, Any] = {}
-    if arguments.candidate_inputs:
-        optional["candidate_inputs"] = sides.value(arguments.candidate_inputs, 1)
+    inputs, optional = sides.given(arguments)
     if arguments.loss:
         optional["loss"] = sides.loss(arguments.loss)
     if arguments.optimizers:
         optional["optimizers"] = sides.optimizers(arguments.optimizers)
-    if arguments.mapping:
-        optional["mapping"] = _sides.mapping_of(arguments.mapping)
     from padiff.engine import diff
 
     return diff(

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import sys
 from pathlib import Path
-from typing import Any
 
 from padiff.cli import _sides
 from padiff.cli._output import file_named, write
@@ -31,7 +30,7 @@ def add_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("reference", metavar="LEFT", help="SPEC of a model, or a recorded run; its names stand left")
     add("candidate", metavar="RIGHT", help="the same; its names stand right")
-    _sides.add_arguments(parser)
+    _sides.add_arguments(parser, "reference", "candidate")
     add("--inputs", metavar="SPEC", help="a dict (keyword arguments) or tuple (positional); models need them")
     add("--candidate-inputs", metavar="SPEC", help="the right's, where its signature differs")
     add("--mapping", metavar="FILE", help="a mapping.yaml, or the SPEC of a padiff.LayerMap, that stands")
@@ -87,12 +86,7 @@ def _of_runs(arguments: argparse.Namespace) -> str:
 
 
 def _text(arguments: argparse.Namespace, sides: Sides) -> str:
-    inputs = sides.value(arguments.inputs, 0)
-    optional: dict[str, Any] = {}
-    if arguments.candidate_inputs:
-        optional["candidate_inputs"] = sides.value(arguments.candidate_inputs, 1)
-    if arguments.mapping:
-        optional["mapping"] = _sides.mapping_of(arguments.mapping)
+    inputs, optional = sides.given(arguments)
     from padiff.engine import mapping_text
 
     return mapping_text(*sides.models, inputs, **optional)

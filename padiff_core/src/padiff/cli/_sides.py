@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from padiff.isolation import Remote
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that say where a side runs."""
-    for side in ("reference", "candidate"):
+def add_arguments(parser: argparse.ArgumentParser, *sides: str) -> None:
+    """Declare the options that say where each of the ``sides`` runs."""
+    for side in sides:
         text = f"run the {side} in a process of its own, by this interpreter or environment"
         parser.add_argument(f"--{side}-python", metavar="PYTHON", help=text)
     text = "seconds without an answer after which such a process counts as hanging (default: wait)"
@@ -27,21 +27,22 @@ class Sides:
     """The two models, native or remote; ``stack`` ends the processes of the remote ones."""
 
     def __init__(self, arguments: argparse.Namespace, stack: contextlib.ExitStack) -> None:
-        self._sides = (
-            Built(arguments.reference, arguments.reference_python, arguments.timeout, stack),
-            Built(arguments.candidate, arguments.candidate_python, arguments.timeout, stack),
-        )
-        import_in_order([side.spec for side in self._sides if side.remote is None])
-        self.models = self._sides[0].model(), self._sides[1].model()
+        self.reference = Built(arguments.reference, arguments.reference_python, arguments.timeout, stack)
+        self.candidate = Built(arguments.candidate, arguments.candidate_python, arguments.timeout, stack)
+        both = self.reference, self.candidate
+        import_in_order([side.spec for side in both if side.remote is None])
+        self.remote = any(side.remote is not None for side in both)
+        """Whether a side runs elsewhere."""
+        self.models = self.reference.model(), self.candidate.model()
 
-    @property
-    def remote(self) -> bool:
-        """Return whether a side runs elsewhere."""
-        return any(side.remote is not None for side in self._sides)
-
-    def value(self, spec: str, side: int) -> Any:
-        """Return what a SPEC gives, loaded where that side runs: its file may import that side's framework."""
-        return self._sides[side].value(spec)
+    def given(self, arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+        """Return the inputs, and beside them the candidate's and the mapping, as far as a command line names them."""
+        inputs, optional = self.reference.value(arguments.inputs), dict[str, Any]()
+        if arguments.candidate_inputs:
+            optional["candidate_inputs"] = self.candidate.value(arguments.candidate_inputs)
+        if arguments.mapping:
+            optional["mapping"] = mapping_of(arguments.mapping)
+        return inputs, optional
 
     def loss(self, spec: str) -> Any:
         """Return the loss, or the SPEC itself, for each side to load."""
@@ -82,7 +83,7 @@ class Built:
         return self._model
 
     def value(self, spec: str) -> Any:
-        """Return what a SPEC gives, loaded where the model runs."""
+        """Return what a SPEC gives, loaded where the model runs: its file may import that side's framework."""
         return called(spec) if self.remote is None else self.remote.load(spec)
 
     def loss(self, spec: str) -> Any:

@@ -58,11 +58,10 @@ def arguments_of(given: Sequence[Any], keywords: Mapping[str, Any]) -> Arguments
     sense.
     """
     swapped = is_swapped(given[0], given[1]) if len(given) > 1 else False
-    call = call_of(given, keywords, swapped=swapped)
-    values = call.values
+    form, values = call_of(given, keywords, swapped=swapped)
     proxies = values["first"], values["second"]
     models = unwrapped(proxies[0]), unwrapped(proxies[1])
-    if call.form is Form.LAYER and is_swapped(*models):
+    if form is Form.LAYER and is_swapped(*models):
         msg = (
             "auto_diff(layer, module, ...) takes the Paddle model first and torch's second, and got them the other way "
             "round.\nHint: auto_diff(layer, module, ...), or auto_diff(base_model, raw_model, ...) with atol=, rtol=, "
@@ -75,9 +74,9 @@ def arguments_of(given: Sequence[Any], keywords: Mapping[str, Any]) -> Arguments
     check_one_of("compare_mode", mode, _MODES)
     phase, steps, optimizers, changed = _sensible(values, options)
     return Arguments(
-        form=call.form,
+        form=form,
         models=models,
-        reference=0 if call.form is Form.BASE else 1,
+        reference=0 if form is Form.BASE else 1,
         inputs=_pair("inputs", values["inputs"], _SAMPLES),
         losses=_optional_pair("loss functions", values.get("losses")),
         optimizers=optimizers,

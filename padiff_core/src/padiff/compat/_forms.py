@@ -9,11 +9,9 @@ In the first the first model is right by definition; in the others the second is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
-
-import attrs
 
 from padiff.alignment import LayerMap
 from padiff.errors import did_you_mean
@@ -64,22 +62,18 @@ _PLACES_003 = (*_MODELS, "layer_mapping", "options")
 _PLACES_0_1 = (*_MODELS, "options", "layer_mapping")
 
 
-@attrs.frozen
-class Call:
-    """The arguments of a call under one name each, whatever they were called."""
-
-    form: Form
-    values: Mapping[str, Any]
-
-
-def call_of(given: Sequence[Any], keywords: Mapping[str, Any], *, swapped: bool) -> Call:
-    """Return the form of a call and its arguments.
+def call_of(given: Sequence[Any], keywords: Mapping[str, Any], *, swapped: bool) -> tuple[Form, dict[str, Any]]:
+    """Return the form of a call, and its arguments under one name each, whatever they were called.
 
     ``swapped`` says that the first model is torch's and the second Paddle's, as no call of the older form has it: that
     decides where no keyword does. Raises ``TypeError`` for a keyword that no form has, for two that no form has
     together, and for an argument given twice.
     """
-    _check_known(keywords)
+    for name in keywords:
+        if name not in _MEANING:
+            hint = did_you_mean(name, _MEANING, "{}=") or f"it takes {', '.join(_MEANING)}."
+            msg = f"auto_diff() got an unexpected keyword argument {name!r}.\nHint: {hint}"
+            raise TypeError(msg)
     ours, theirs = [name for name in keywords if name in _BASE], [name for name in keywords if name in _LAYER]
     older = len(given) > 3 and isinstance(given[3], bool)
     if ours and (theirs or older):
@@ -105,15 +99,7 @@ def call_of(given: Sequence[Any], keywords: Mapping[str, Any], *, swapped: bool)
     if missing:
         msg = f"auto_diff() misses {', '.join(missing)}.\nHint: auto_diff({', '.join(wanted.values())})."
         raise TypeError(msg)
-    return Call(form, values)
-
-
-def _check_known(keywords: Iterable[str]) -> None:
-    for name in keywords:
-        if name not in _MEANING:
-            hint = did_you_mean(name, _MEANING, "{}=") or f"it takes {', '.join(_MEANING)}."
-            msg = f"auto_diff() got an unexpected keyword argument {name!r}.\nHint: {hint}"
-            raise TypeError(msg)
+    return form, values
 
 
 def _in_places(given: Sequence[Any], places: Sequence[str]) -> list[tuple[str, Any]]:
