@@ -144,7 +144,7 @@ def older(monkeypatch: pytest.MonkeyPatch) -> Paddle:
     found = Paddle(paddle)
     for name in ("register_forward_pre_hook", "register_forward_post_hook"):
         found.held[name] = None
-    for room in ("model", "tensor", "state", "recompute", "adapter"):
+    for room in ("model", "tensor", "state", "adapter"):
         monkeypatch.setattr(f"padiff_paddle.{room}.PADDLE", found)
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ import attrs
 import mindspore
 import numpy as np
 
-from padiff.adapter import Array, Dtypes, Hook, NativeTensor, Tensor, dtypes
+from padiff.adapter import Array, Dtypes, Hook, NativeTensor, Tensor, array_at, dtypes
 from padiff_mindspore import autograd
 
 _SMALL = ("float8_e4m3fn", "float8_e5m2")
@@ -71,13 +70,6 @@ def give(native: Any, storage: Any) -> None:
     if native.dtype != storage.dtype:
         native.set_dtype(storage.dtype)  # else what MindSpore has inferred of a parameter stays as it was
     native.assign_value(storage)
-
-
-def _memory_of(native: Any) -> Array:
-    """Return an array over the memory of a contiguous tensor on the CPU, which lives as long as the array."""
-    memory = (ctypes.c_byte * native.nbytes).from_address(native.data_ptr())
-    memory.owner = native
-    return np.frombuffer(memory, dtype=np.uint8).view(dtypes.numpy_dtype(dtype_name(native))).reshape(native.shape)
 
 
 @attrs.frozen
@@ -143,7 +135,8 @@ class MindSporeTensor(NativeTensor):
         if device_name() != "cpu" or not self.native.size or not self.native.is_contiguous():
             return None
         view = array_of(self.native)
-        return view if view.ctypes.data == self.native.data_ptr() else _memory_of(self.native)
+        address = self.native.data_ptr()
+        return view if view.ctypes.data == address else array_at(self.native, address, view.dtype, view.shape)
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back with the complete gradient of the value that the tensor holds now.

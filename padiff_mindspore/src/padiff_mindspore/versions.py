@@ -53,8 +53,7 @@ PRIVATE: Mapping[str, str] = {
     "_version": "the count of changes in place has no public name",
     "_GLOBAL_SEED": "set_seed() cannot take back that no seed was set",
     "_KERNEL_SEED": "the seeds of operations, which set_seed() forgets, have no public name",
-    "_reset_op_seed": "as _KERNEL_SEED",
-    "_get_graph_seed": "as _KERNEL_SEED",
+    **dict.fromkeys(("_reset_op_seed", "_get_graph_seed"), "as _KERNEL_SEED"),
     "_get_logger": "the level of MindSpore's log is public as an environment variable alone, which is read once",
 }
 """Names that the adapter reads wherever it meets a cell or a tensor -> why; all versions have them."""

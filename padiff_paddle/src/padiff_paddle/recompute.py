@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,7 @@ from typing import Any
 import paddle
 from paddle.distributed.fleet.recompute.recompute import RecomputeFunction
 
-from padiff.adapter import Recomputation, at_once, handed_on
-from padiff_paddle.versions import PADDLE
+from padiff.adapter import Recomputation, at_once, given_to, handed_on
 
 _MODULE = sys.modules[RecomputeFunction.__module__]
 """By name: the package gives a function of the same name in its place."""
@@ -36,11 +36,11 @@ _RECOMPUTATION = Recomputation(paddle, _differentiable)
 
 
 def _reentrant(*given: Any, **named: Any) -> Any:
-    return _RECOMPUTATION.reentrant(*PADDLE.recomputed(RecomputeFunction.forward, (None, *given), named))
+    return _RECOMPUTATION.reentrant(*given_to(inspect.signature(RecomputeFunction.forward), (None, *given), named))
 
 
 def _plainly(*given: Any, **named: Any) -> Any:
     """Run a function on its arguments, as Paddle does in the first place."""
-    function, preserve, args, kwargs = PADDLE.recomputed(_PLAIN, given, named)
+    function, preserve, args, kwargs = given_to(inspect.signature(_PLAIN), given, named)
     _RECOMPUTATION.again_later(function, preserve, args, kwargs)
     return handed_on(function, args, kwargs)

@@ -13,7 +13,7 @@ import numpy as np
 import paddle
 from paddle.autograd import PyLayer
 
-from padiff.adapter import Array, Dtypes, Hook, NativeTensor, Tensor, dtypes, handed_on
+from padiff.adapter import Array, Dtypes, Hook, NativeTensor, Tensor, array_at, dtypes, handed_on
 from padiff_paddle.versions import PADDLE
 
 # Paddle has no tensors of the unsigned integers above 8 bits, and would read uint16 as bfloat16.
@@ -120,36 +120,15 @@ def _tensor_or_none(value: Any) -> Any:
     return value
 
 
-class _Memory:
-    """The memory of a dense tensor on the CPU, as numpy takes it.
-
-    Its own handle keeps that alive: ``clear_gradient`` frees the memory of a gradient under the tensor.
-    """
-
-    def __init__(self, native: Any, dtype: np.dtype[Any], *, writable: bool) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "data": (native.data_ptr(), not writable),
-            "shape": tuple(native.shape),
-            "strides": tuple([dtype.itemsize * stride for stride in native.strides]),
-            "typestr": _typestr(dtype),
-        }
-        self._held = PADDLE.handle(native)
-
-
-@cache
-def _typestr(dtype: np.dtype[Any]) -> str:
-    """Return a dtype as the array interface spells it; what numpy does not know is raw bytes there."""
-    return dtype.str if dtype.isbuiltin == 1 else f"|V{dtype.itemsize}"
-
-
 def _memory_of(native: Any, *, writable: bool = False) -> Array:
-    """Return an array over the memory of a dense tensor on the CPU; an empty tensor has none."""
+    """Return an array over the memory of a dense tensor on the CPU; an empty tensor has none.
+
+    A handle of its own keeps that alive: ``clear_gradient`` frees the memory of a gradient under the tensor.
+    """
     dtype = dtypes.numpy_dtype(dtype_name(native))
     if 0 in native.shape:  # Paddle takes half as long as all the rest to tell the size
         return np.empty(native.shape, dtype)
-    array = np.asarray(_Memory(native, dtype, writable=writable))
-    return array if array.dtype is dtype else array.view(dtype)
+    return array_at(PADDLE.handle(native), native.data_ptr(), dtype, native.shape, native.strides, writable=writable)
 
 
 class _Swap(PyLayer):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import CodeType, FrameType
 from typing import Any
 
@@ -117,19 +117,6 @@ class Paddle(Offers):
         Views have no gradients there, and of a reshape to the same shape Paddle drops what hooks return.
         """
         return self.home.assign(native) if self.version.startswith("2.") else native.view(native.shape)
-
-    def recomputed(
-        self, entry: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]
-    ) -> tuple[Callable[..., Any], bool, tuple[Any, ...], dict[str, Any]]:
-        """Return what an entry to recomputation was given: function, whether to keep random states, arguments.
-
-        What stands between them is another thing in each version.
-        """
-        bound = inspect.signature(entry).bind(*given, **named)
-        bound.apply_defaults()
-        held = bound.arguments
-        function = held["run_function"] if "run_function" in held else held["function"]
-        return function, held["preserve_rng_state"], held["args"], held["kwargs"]
 
 
 PADDLE = Paddle()

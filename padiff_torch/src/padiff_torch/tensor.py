@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from padiff.adapter import Array, Dtypes, Hook, InputError, NativeTensor, Reducer, Reduction, Tensor, dtypes, handed_on
+from padiff.adapter import (
+    Array,
+    Dtypes,
+    Hook,
+    InputError,
+    NativeTensor,
+    Reducer,
+    Reduction,
+    Tensor,
+    array_at,
+    dtypes,
+    handed_on,
+)
 
 _DTYPES = Dtypes("torch", torch)
 native_dtype = _DTYPES.native
@@ -56,27 +68,11 @@ def _host(native: Any) -> Any:
     return tensor.to(_WIDENED[tensor.dtype]) if tensor.dtype in _WIDENED else tensor
 
 
-class _Memory:
-    """The memory of a plain CPU tensor, as bytes of its elements: numpy keeps the tensor while it looks there.
+def _exposed(tensor: Any) -> Array:
+    """Return the memory of a plain CPU tensor as numpy sees it, never copied.
 
     ``tensor.numpy()`` would forbid torch to resize it for good, and FSDP frees so what it gathered.
     """
-
-    def __init__(self, tensor: Any) -> None:
-        size, shape = tensor.element_size(), tuple(tensor.shape)
-        strides = tuple(size * stride for stride in tensor.stride())
-        self.tensor = tensor
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": f"|V{size}",
-            "shape": shape,
-            "strides": strides,
-            "data": (tensor.data_ptr(), False),
-        }
-
-
-def _exposed(tensor: Any) -> Array:
-    """Return the memory of a plain CPU tensor as numpy sees it, never copied."""
     dtype = dtypes.numpy_dtype(_DTYPES.name(tensor.dtype))
     plain = tensor if tensor.data_ptr() or type(tensor) is torch.Tensor else tensor.clone()  # what wraps another one
     if not plain.data_ptr():
@@ -85,7 +81,7 @@ def _exposed(tensor: Any) -> Array:
             msg += "or they were freed before they were read"
             raise InputError(msg)
         return np.zeros(tuple(tensor.shape), dtype)
-    return np.asarray(_Memory(plain)).view(dtype)
+    return array_at(plain, plain.data_ptr(), dtype, plain.shape, plain.stride())
 
 
 def array_of(native: Any) -> Array:

@@ -16,7 +16,7 @@ import torch
 import torch.utils.checkpoint
 from torch.overrides import TorchFunctionMode
 
-from padiff.adapter import AdapterError, Offer, Offers, handed_on, switched
+from padiff.adapter import AdapterError, Offer, Offers, given_to, handed_on, switched
 
 OFFERS: Mapping[str, Offer] = {
     "attention switch": Offer(
@@ -175,10 +175,7 @@ class Torch(Offers):
     def checkpointed(self, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, bool, Any, Any]:
         """Return what torch gave its generator of checkpoints: function, whether to keep random states, arguments."""
         assert self._checkpoint is not None
-        bound = self._checkpoint.bind(*given, **named)
-        bound.apply_defaults()
-        held = bound.arguments
-        return held["fn"], held["preserve_rng_state"], held["args"], held["kwargs"]
+        return given_to(self._checkpoint, given, named)
 
     def take_out(self, mode: Any) -> None:
         """End a function mode wherever it lies among others: one that the user's code has opened since stays open."""

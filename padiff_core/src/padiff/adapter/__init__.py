@@ -10,7 +10,7 @@ from padiff.adapter._adapter import Adapter, AnyStepListener, StepListener, host
 from padiff.adapter._contributions import Contribution, Metric, Reader, Renderer, SpecialTransfer
 from padiff.adapter._info import API_VERSION, CAPABILITIES, AdapterInfo, hookimpl
 from padiff.adapter._listening import Hear, Hook, Intercept, Listener, handed_on
-from padiff.adapter._memory import Extent, extent_of, fitted, shares_elements
+from padiff.adapter._memory import Extent, array_at, extent_of, fitted, shares_elements
 from padiff.adapter._model import Model, Tape
 from padiff.adapter._module import Module, Parameter, class_names, qualified_name
 from padiff.adapter._reduction import Reducer, Reduction
@@ -20,7 +20,7 @@ from padiff.adapter.dtypes import Dtypes
 from padiff.adapter.frameworks import CallsFunction, FrameworkAdapter, NativeTensor
 from padiff.adapter.hooked import HookedModel, HookedModule
 from padiff.adapter.interception import Detour
-from padiff.adapter.recomputation import Recomputation, as_it_is, at_once, recomputed
+from padiff.adapter.recomputation import Recomputation, as_it_is, at_once, given_to, recomputed
 from padiff.adapter.restoring import Attributes, machinery_of, replaced, switched
 from padiff.adapter.trees import TensorParameter, TreeModel, walk
 from padiff.adapter.versions import Offer, Offers
@@ -95,6 +95,7 @@ __all__ = [
     "TreeModel",
     "Unit",
     "UnwatchableModel",
+    "array_at",
     "as_it_is",
     "at_once",
     "class_names",
@@ -102,6 +103,7 @@ __all__ = [
     "dtypes",
     "extent_of",
     "fitted",
+    "given_to",
     "handed_on",
     "hookimpl",
     "host_random_state",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
 import numpy as np
 
 from padiff.numerics import Array, numpy_dtype
@@ -22,6 +26,39 @@ def extent_of(array: Array | None) -> Extent | None:
         else:
             end += reach
     return start, end + array.itemsize
+
+
+class _Memory:
+    """Memory that a framework owns, as numpy takes it: it keeps the ``owner`` while it looks there."""
+
+    def __init__(self, owner: Any, **interface: Any) -> None:
+        self.owner = owner
+        self.__array_interface__ = {"version": 3, **interface}
+
+
+def array_at(
+    owner: Any,
+    address: int,
+    dtype: np.dtype[Any],
+    shape: Iterable[int],
+    strides: Iterable[int] | None = None,
+    *,
+    writable: bool = True,
+) -> Array:
+    """Return an array over memory that a framework owns, never copied; ``owner`` lives as long as the array.
+
+    ``strides`` are in elements; without them these lie in C order.
+    """
+    steps = None if strides is None else tuple([dtype.itemsize * stride for stride in strides])
+    data = (address, not writable)
+    array = np.asarray(_Memory(owner, data=data, shape=tuple(shape), strides=steps, typestr=_typestr(dtype)))
+    return array if array.dtype is dtype else array.view(dtype)
+
+
+@cache
+def _typestr(dtype: np.dtype[Any]) -> str:
+    """Return a dtype as the array interface spells it; what numpy does not know is raw bytes there."""
+    return dtype.str if dtype.isbuiltin == 1 else f"|V{dtype.itemsize}"
 
 
 def shares_elements(array: Array) -> bool:

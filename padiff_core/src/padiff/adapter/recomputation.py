@@ -8,8 +8,9 @@ again leads to the same gradients shows in a run `as_it_is`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from inspect import Signature
 from typing import Any
 
 from padiff.adapter._listening import handed_on
@@ -20,6 +21,20 @@ Function = Callable[..., Any]
 _as_it_is = False
 _seen = 0
 """How many functions ran so, in this process."""
+
+
+def given_to(
+    entry: Signature, given: Iterable[Any], named: Mapping[str, Any]
+) -> tuple[Function, bool, tuple[Any, ...], dict[str, Any]]:
+    """Return what an entry to recomputation was given: the function, whether to keep random states, its arguments.
+
+    What stands between them is another thing in each version of a framework.
+    """
+    bound = entry.bind(*given, **named)
+    bound.apply_defaults()
+    held = bound.arguments
+    function = next(held[name] for name in ("fn", "run_function", "function") if name in held)
+    return function, held["preserve_rng_state"], held["args"], held["kwargs"]
 
 
 @contextmanager
