@@ -209,12 +209,8 @@ class ProxyModel:
             report = RunReport(live, self.listed.recorded(), trace)
             _dump.dump_report(self._wrapped, self.name, report, self.listed, folder)
             keys = trace.parameter_gradients
-            _dump.dump_parameters(
-                self._wrapped,
-                self.name,
-                self.listed,
-                folder / "params.json",
-                gradient=lambda parameter: trace.array(keys[parameter.path]) if parameter.path in keys else None,
+            self._parameters(
+                folder, "params.json", gradient=lambda p: trace.array(keys[p.path]) if p.path in keys else None
             )
 
     def _folder(self, given: Path_ | None, *below: str) -> Path:

@@ -29,14 +29,12 @@ class Item:
 
     def tensors_for_compare(self) -> list[Any]:
         """Return the outputs of a forward item, the gradients of the inputs of a backward one, as arrays."""
-        return [array for _, array in self.named()]
-
-    def named(self) -> list[tuple[Leaf, Any]]:
-        """Return what `tensors_for_compare` does, each with what it is."""
+        forward = self.type == "forward"
         leaves, read = (
-            (self.call.outputs, self.trace.value) if self.type == "forward" else (self.call.inputs, self.trace.gradient)
+            self.call.leaves("output" if forward else "input"),
+            self.trace.value if forward else self.trace.gradient,
         )
-        return [(leaf, array) for leaf in leaves if (array := read(leaf)) is not None]
+        return [array for array in map(read, leaves) if array is not None]
 
     def __str__(self) -> str:
         """Return it in three lines."""
@@ -62,18 +60,11 @@ class RunReport:
         """Return an item for each recorded call, and behind them one for its backward pass, the last call's first."""
         forward = [("forward", call) for call in self.calls]
         backward = [("backward", call) for call in reversed(self.calls)]
-        return [
-            Item(
-                sort,
-                step,
-                self._live.native(call),
-                call.module.class_name.rpartition(".")[2],
-                self.number(call),
-                call,
-                self.trace,
-            )
-            for step, (sort, call) in enumerate([*forward, *backward])
-        ]
+        return [self._item(step, *one) for step, one in enumerate([*forward, *backward])]
+
+    def _item(self, step: int, sort: str, call: Call) -> Item:
+        name = call.module.class_name.rpartition(".")[2]
+        return Item(sort, step, self._live.native(call), name, self.number(call), call, self.trace)
 
     def number(self, call: Call) -> int:
         """Return the number of a call's module in the order of definition."""

@@ -164,23 +164,20 @@ class RemoteFolder:
         """Return a file's URL."""
         return f"{self.url}/{name}"
 
-    def _system(self) -> tuple[Any, str]:
-        return _system(self.url)
-
     def make(self) -> None:
         """Make it, where the file system knows of directories."""
-        system, path = self._system()
+        system, path = _system(self.url)
         system.makedirs(path, exist_ok=True)
 
     def names(self) -> list[str]:
         """Return the names of all that is in it."""
-        system, path = self._system()
+        system, path = _system(self.url)
         system.invalidate_cache(path)
         return [str(found).rstrip("/").rpartition("/")[2] for found in system.ls(path, detail=False)]
 
     def read(self, name: str, most: int) -> bytes:
         """Return the content of a file."""
-        system, path = self._system()
+        system, path = _system(self.url)
         there = int(system.size(f"{path}/{name}") or 0)
         if there > most:
             raise OSError(errno.EFBIG, f"it takes {there} bytes")
@@ -188,7 +185,7 @@ class RemoteFolder:
 
     def array(self, name: str, start: int, size: int) -> Array:
         """Return bytes of a file, fetched."""
-        system, path = self._system()
+        system, path = _system(self.url)
         found = bytes(system.cat_file(f"{path}/{name}", start=start, end=start + size)) if size else b""
         if len(found) < size:
             raise EOFError(int(system.size(f"{path}/{name}") or 0))
@@ -196,7 +193,7 @@ class RemoteFolder:
 
     def write(self, name: str, content: bytes) -> None:
         """Send a file."""
-        system, path = self._system()
+        system, path = _system(self.url)
         system.pipe_file(f"{path}/{name}", content)
 
     def opened(self, name: str) -> Any:
@@ -205,7 +202,7 @@ class RemoteFolder:
 
     def finish(self, name: str, file: Any) -> None:
         """Send a file that is written."""
-        system, path = self._system()
+        system, path = _system(self.url)
         try:
             system.put_file(file.name, f"{path}/{name}")
         finally:
@@ -217,7 +214,7 @@ class RemoteFolder:
 
     def remove(self, name: str) -> None:
         """Remove a file."""
-        system, path = self._system()
+        system, path = _system(self.url)
         system.rm_file(f"{path}/{name}")
 
 
