@@ -115,17 +115,29 @@ def test_what_differs_says_how_it_is_like_the_references(code: str, said: str) -
 )
 def test_recorded_runs_say_so_too(tmp_path: Path, code: str, said: str) -> None:
     """A gradient of which the code around adds up the parts was told at the library's own layer."""
+    source = recorded_source(tmp_path, code, "tensors", "tensors")
+    assert str(source.evidence[0]).startswith(said), source
+
+
+@pytest.mark.parametrize("kept", [("tensors", "sketch"), ("sketch", "tensors")])
+def test_values_that_one_run_kept_as_sketches_are_like_nothing(tmp_path: Path, kept: tuple[str, str]) -> None:
+    """One that is not there whole is no zeros: only a gradient may not have come."""
+    source = recorded_source(tmp_path, "half", *kept)
+    assert source.evidence[0].kind == "leap", source
+
+
+def recorded_source(tmp_path: Path, code: str, *kept: Any) -> padiff.Finding:
     models = block(rows.Module, rows.Linear, ""), block(columns.Layer, columns.Dense, code)
     padiff.transfer(*models, TOKENS)
-    for model, side, name in zip(models, (rows, columns), "ab", strict=True):
-        with padiff.record(model, tmp_path / name) as recorder:
+    for model, side, name, values in zip(models, (rows, columns), "ab", kept, strict=True):
+        with padiff.record(model, tmp_path / name, values=values) as recorder:
             out = model(side.Tensor(TOKENS.copy()))
             (out * out).mean().backward()
             recorder.step()
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     (source,) = report.sources
     assert source.candidate.path == "block", str(report)
-    assert str(source.evidence[0]).startswith(said), str(report)
+    return source
 
 
 def shifting(base: Any, linear: Any, code: str) -> Any:

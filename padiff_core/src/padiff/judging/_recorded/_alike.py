@@ -11,6 +11,7 @@ from padiff.alignment import Pair
 from padiff.judging._causes import cause_between
 from padiff.judging._likeness import likeness, named_around
 from padiff.judging._recorded._leaps import Leaps
+from padiff.judging._recorded._parameter_values import with_nothing
 from padiff.judging._sizes import held
 from padiff.judging._suspicion import Suspicion, beside
 from padiff.numerics import CAST, FLOORS, SAME, Array, epsilon
@@ -42,8 +43,8 @@ def likened_here(one: Suspicion, leaps: Leaps) -> Suspicion:
                 yield name, value
 
     ours, theirs = read(0, spot.reference), read(1, spot.candidate)
-    if gradient and (ours is None) is not (theirs is None):  # it did not come
-        ours, theirs = (np.zeros_like(b) if a is None else a for a, b in ((ours, theirs), (theirs, ours)))
+    if gradient:
+        ours, theirs = with_nothing(ours, theirs)
     if ours is None or theirs is None:
         return one
     eps = epsilon(ours.dtype)

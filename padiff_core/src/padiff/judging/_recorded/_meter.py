@@ -17,9 +17,9 @@ from padiff.alignment import Alignment
 from padiff.errors import PadiffError, WorkerError
 from padiff.forcing import RecordedSide
 from padiff.judging._recorded._cache import Measurements
-from padiff.judging._recorded._parameter_values import Kept, When, both_of, kept_by
+from padiff.judging._recorded._parameter_values import Kept, When, both_of, kept_by, with_nothing
 from padiff.judging._recorded._value_pairs import ValuePair, measured
-from padiff.judging._sizes import Size, held, magnitude, nothing_like, projected, size_of
+from padiff.judging._sizes import Size, held, magnitude, projected, size_of
 from padiff.judging._tolerance import Rule
 from padiff.numerics import Array, is_suspect, numpy_dtype
 from padiff.parameters import Correspondence, Link, read_of
@@ -92,9 +92,7 @@ class Meter:
         key = ours, theirs, awaited
         if key not in self._sizes:
             values = held(self.traces[0], ours), held(self.traces[1], theirs)
-            if awaited:
-                first, second = values
-                values = (nothing_like(second), second) if first is None else (first, nothing_like(first))
+            values = with_nothing(*values) if awaited else values
             self._sizes[key] = size_of(*values, self._by.rule)
         return self._sizes[key]
 

@@ -54,8 +54,13 @@ def both_of(link: Link, kept: tuple[Kept, Kept], *, gradient: bool) -> tuple[Any
     if link.packed and not all(isinstance(one, Summary) for one in (own, theirs)):
         return None, None
     if gradient:
-        own, theirs = (nothing_like(b) if a is None else a for a, b in ((own, theirs), (theirs, own)))
+        own, theirs = with_nothing(own, theirs)
     return (None, None) if own is None or theirs is None else _laid_alike(link, own, theirs)
+
+
+def with_nothing(ours: Any, theirs: Any) -> tuple[Any, Any]:
+    """Return two gradients, of which one that did not come is zeros like the other."""
+    return nothing_like(theirs) if ours is None else ours, nothing_like(ours) if theirs is None else theirs
 
 
 def _held(kept: Kept, path: str) -> Any:
