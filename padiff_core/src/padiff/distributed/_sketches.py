@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from padiff.distributed._expected import Expected
 from padiff.distributed._grid import Grid
-from padiff.distributed._infer import Ends, Spreading, differing, is_replica, merged, spread_of
+from padiff.distributed._infer import Spreading, differing, is_replica, merged, spread_of
 from padiff.distributed._placements import REPLICATE, is_part_of
 from padiff.kinds import UNKNOWN, Placement, parts_of_data, shares_data
 from padiff.numerics import Array
@@ -134,18 +134,14 @@ def spread_over(
     *,
     sums: bool = True,
     batch: bool = False,
-    added: Array | None = None,
-    shape: tuple[int, ...] | None = None,
-    strides: Collection[int] = (),
-    ends: Ends = None,
+    **further: Any,
 ) -> Spreading | None:
-    """Return how a value is spread; None where that cannot be told. See `spread_of`.
+    """Return how a value is spread; None where that cannot be told. See `spread_of`, which ``further`` is for.
 
     ``batch`` says that ranks with data of their own sketched it as parts of one batch, where nobody says otherwise.
     """
     if not isinstance(arrays, Sketches):
-        how: dict[str, Any] = {"sums": sums, "added": added, "shape": shape, "strides": strides, "ends": ends}
-        return spread_of(read(arrays), grid, known, expected, **how)
+        return spread_of(read(arrays), grid, known, expected, sums=sums, **further)
     summaries = list(arrays.summaries.values())
     ranges = any(how.kind == "range" for how in known.values())
     if len({(None if ranges else one.shape, one.whole) for one in summaries}) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, Protocol
 
@@ -127,6 +127,31 @@ class ValueStore:
         self.on_disk += raw.nbytes
         flat = np.memmap(self._file, dtype=np.uint8, mode="r", offset=offset, shape=(raw.nbytes,))
         return flat.view(raw.dtype).reshape(raw.shape)
+
+
+class MadeStore(ValueStore):
+    """A store whose values functions make, each whenever it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._makers: list[tuple[Callable[[], Array], Lent | None]] = []
+
+    def promise(self, make: Callable[[], Array], lent: Lent | None = None) -> int:
+        """Return the key of a value that a function makes; ``lent`` makes it in another process too."""
+        self._makers.append((make, lent))
+        return len(self._makers) - 1
+
+    def get(self, key: int) -> Array:
+        """Return the value of a key; never write to it."""
+        return self._makers[key][0]()
+
+    def lent(self, key: int) -> Lent | None:
+        """Return what makes the value of a key in another process too, or None."""
+        return self._makers[key][1]
+
+    def arrays(self) -> Sequence[Array]:
+        """Return all values, in the order of the keys."""
+        return [self.get(key) for key in range(len(self._makers))]
 
 
 class ReadStore(ValueStore):

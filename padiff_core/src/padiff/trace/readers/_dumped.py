@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from padiff.trace._directory import Samples
 from padiff.trace._model import Description, ModuleDescription
 from padiff.trace._records import Frame, Trace
 from padiff.trace._run import Kept, without_step
-from padiff.trace._values import ValueStore
+from padiff.trace._values import MadeStore
 from padiff.trace.readers._kinds import Kinds
 from padiff.trace.readers._tensor_files import read_tensor
 
@@ -91,31 +91,20 @@ class DumpedRun:
         return Kinds(self._framework)
 
 
-class FileStore(ValueStore):
+class FileStore(MadeStore):
     """A store whose values are files, each read when it is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self._files: list[tuple[Path, str, tuple[int, ...]]] = []
 
     def add(self, file: Path, dtype: str, shape: tuple[int, ...]) -> int:
         """Keep the value that a file holds, which had a dtype and a shape; return its key."""
-        self._files.append((file, dtype, shape))
-        return len(self._files) - 1
+        return self.promise(partial(_recorded, file, dtype, shape))
 
-    def get(self, key: int) -> Array:
-        """Return the array of a file; raise `InputError` where it cannot be read."""
-        file, dtype, shape = self._files[key]
-        array = as_recorded(read_tensor(file), dtype)
-        if array.shape != shape:
-            raise damaged(
-                file, f"it holds {array.dtype.name}{list(array.shape)}, and {dtype}{list(shape)} was recorded"
-            )
-        return array
 
-    def arrays(self) -> Sequence[Array]:
-        """Return all arrays."""
-        return [self.get(key) for key in range(len(self._files))]
+def _recorded(file: Path, dtype: str, shape: tuple[int, ...]) -> Array:
+    """Return the array of a file; raise `InputError` where it cannot be read, or is another."""
+    array = as_recorded(read_tensor(file), dtype)
+    if array.shape != shape:
+        raise damaged(file, f"it holds {array.dtype.name}{list(array.shape)}, and {dtype}{list(shape)} was recorded")
+    return array
 
 
 def frame_of(file: str, line: str, function: str) -> Frame:
