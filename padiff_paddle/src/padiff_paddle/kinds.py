@@ -27,11 +27,6 @@ def _batch_statistics(module: Any) -> bool:
     return bool(module.training) if module._use_global_stats is None else not module._use_global_stats
 
 
-def _old_batch_statistics(module: Any) -> bool:
-    """Return the same for ``paddle.nn.BatchNorm``."""
-    return not module._use_global_stats and bool(module.training or module._trainable_statistics)
-
-
 def _padding_idx(module: Any) -> int | None:
     """Return the index from the front."""
     index = module._padding_idx
@@ -70,7 +65,7 @@ _BATCH = {
 }
 _OLD_BATCH = {
     **_BATCH,
-    "training": Setting(_old_batch_statistics),
+    "training": Setting(lambda m: not m._use_global_stats and bool(m.training or m._trainable_statistics)),
     "fused": Setting(lambda m: m._act or None, spelled="act"),
 }
 _RECURRENT = {

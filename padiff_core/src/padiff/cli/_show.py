@@ -36,7 +36,8 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
     if found.steps:
         step = found.steps[0] if arguments.step is None else arguments.step
         shown = _Shown(found.trace(step), found.trace(step - 1) if step - 1 in found.steps else None)
-        calls = [call for call in shown.trace.calls if _is_below(call.path, arguments.module)]
+        below = f"{arguments.module}." if arguments.module else ""
+        calls = [call for call in shown.trace.calls if f"{call.path}.".startswith(below)]
         if not calls:
             msg = f"step {step} of {found.where} calls no module {arguments.module!r}.\n"
             meant = did_you_mean(arguments.module, (call.path for call in shown.trace.calls))
@@ -124,8 +125,8 @@ def _step(step: int, shown: _Shown, calls: Sequence[Call]) -> Iterator[str]:
         yield f"{indent}{name or _ROOT}{again}  {call.module.class_name.rpartition('.')[2]}"
         for what, leaves in (("takes", call.inputs), ("gives", call.outputs)):
             for leaf in leaves:
-                figures = _figures(shown.of(trace.values.get(leaf.token)))
-                yield f"{indent}    {what} {leaf.path or 'it'}  {_kind(leaf)}{figures}{_gradient(shown, leaf)}"
+                figures = _figures(shown.of(trace.values.get(leaf.token))) + _gradient(shown, leaf)
+                yield f"{indent}    {what} {leaf.path or 'it'}  {leaf.dtype}{list(leaf.shape)}{figures}"
         yield from _parameters(shown, call, indent)
 
 
@@ -177,14 +178,6 @@ def _figures(summary: Summary | None) -> str:
         figures += [] if summary.std is None else [f"std {summary.std:.3g}"]
     figures += [f"{count} {name}" for count, name in ((summary.nans, "NaN"), (summary.infinities, "Inf")) if count]
     return f"  {', '.join(figures)}" if figures else ""
-
-
-def _kind(leaf: Leaf) -> str:
-    return f"{leaf.dtype}{list(leaf.shape)}"
-
-
-def _is_below(path: str, module: str | None) -> bool:
-    return not module or path == module or path.startswith(f"{module}.")
 
 
 def _depth(call: Call) -> int:
