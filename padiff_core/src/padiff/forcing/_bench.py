@@ -74,13 +74,14 @@ class Bench:
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         watching: bool = False,
         rounding: float = 0.0,
+        kernels: int = 0,
     ) -> Replayed:
         """Replay the call of one side on the reference's values, compared with the ``truth`` where there is one.
 
         The candidate keeps masks of its ``own``, unless told otherwise. ``jitter`` disturbs by that much, relatively,
-        all that the call is fed, ``rounding`` by so many machine epsilons what functions give in it. ``settings`` are
-        hyper-parameters to set for the run, by the path of the module below the call's; raises `LookupError` where one
-        cannot be set.
+        all that the call is fed, ``rounding`` by so many machine epsilons what functions give in it, ``kernels`` what
+        those of them give that compute in a narrower type, in so many a draw. ``settings`` are hyper-parameters to set
+        for the run, by the path of the module below the call's; raises `LookupError` where one cannot be set.
         """
         below, tied = self._inside(pair, ours=ours), pair
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
@@ -109,6 +110,7 @@ class Bench:
             settings=settings or {},
             watching=watching,
             rounding=rounding,
+            kernels=kernels,
         )
         return (self.reference if ours else self.candidate).replay(request)
 

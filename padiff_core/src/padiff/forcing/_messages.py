@@ -120,6 +120,8 @@ class ReplayRequest:
     """Whether to note in which types the call's own code computes, as far as its functions are intercepted."""
     rounding: float = 0.0
     """By how many machine epsilons of its own type to disturb each floating value that a function gives in it."""
+    kernels: int = 0
+    """Number of the draw that disturbs what kernels give in it that compute in float32, in a wider type; 0 for none."""
 
 
 @attrs.define(eq=False)

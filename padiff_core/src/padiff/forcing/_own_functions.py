@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from padiff.adapter import Adapter, Listener, Model, handed_on
+from padiff.adapter import Adapter, Hook, Listener, Model, Tensor, handed_on
 from padiff.kinds import computes, is_in_place, short_name
-from padiff.numerics import epsilon_of
+from padiff.numerics import Array, epsilon_of, numpy_dtype
 from padiff.pytree import leaves
 from padiff.recording import OwnCode
+
+_OF_KERNELS = 8
+"""By how many epsilons of float32 a kernel may be off: MindSpore's log_softmax is by 5.6 (root mean square)."""
 
 
 class OwnFunctions(OwnCode):
@@ -45,19 +48,57 @@ class OwnFunctions(OwnCode):
 class Disturbing(OwnFunctions):
     """What disturbs each floating value by some machine epsilons, which shows how much of a result is rounding."""
 
-    def __init__(self, listener: Listener, adapter: Adapter, epsilons: float) -> None:
+    def __init__(self, listener: Listener, adapter: Adapter, epsilons: float, draw: int = 0) -> None:
         super().__init__(listener, adapter)
         self._epsilons = epsilons
-        self._noise = np.random.default_rng(0)
+        self._noise = np.random.default_rng(draw)
 
     def _made(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         tensor = self._adapter.tensor(output) if self._adapter.is_tensor(output) else None
-        by = 0.0 if tensor is None or is_in_place(name) else epsilon_of(tensor.dtype) * self._epsilons
-        if tensor is None or not by:
-            return output
-        values = np.array(tensor.numpy())
-        moved = values.astype(np.float64) * (1.0 + self._noise.uniform(-by, by, values.shape))
-        return tensor.swapped(moved.astype(values.dtype))
+        by = 0.0 if tensor is None or is_in_place(name) else self._epsilon(tensor, (args, kwargs)) * self._epsilons
+        return output if tensor is None or not by else self._moved(tensor, by)
+
+    def _epsilon(self, made: Tensor, given: Any) -> float:
+        """Return that of the type in which a value was made of others; 0 where it is to be left."""
+        return epsilon_of(made.dtype)
+
+    def _moved(self, tensor: Tensor, by: float, shared: float = 0.0) -> Any:
+        """Return a tensor whose values are off by up to so much each, beside what all ``shared`` are."""
+        values = tensor.numpy()
+        return tensor.swapped(values.astype(np.float64) * (1.0 + shared + self._noise.uniform(-by, by, values.shape)))
+
+
+class DisturbingKernels(Disturbing):
+    """What disturbs what kernels give that compute in float32 in a float64 model, and the gradient that they get.
+
+    All of it is off by one factor, too, as sums may be.
+    """
+
+    def __init__(self, listener: Listener, adapter: Adapter, draw: int, hooks: Hook) -> None:
+        super().__init__(listener, adapter, _OF_KERNELS, draw)
+        self._hooks = hooks
+
+    def _epsilon(self, made: Tensor, given: Any) -> float:
+        """Return float32's epsilon where a function gives what that holds in a wider type, of what it does not hold.
+
+        Nor does a type that is narrower still hold it, as it holds zeros and ones, nor is it whole numbers.
+        """
+        eps, values = epsilon_of("float32"), made.view()
+        if not 0.0 < epsilon_of(made.dtype) < eps or not _is_held(values, "float32"):
+            return 0.0
+        if _is_held(values, "bfloat16") or np.array_equal(values, values.round()):
+            return 0.0
+        tensors = (self._adapter.tensor(native) for _, native in leaves(given, self._adapter.is_tensor))
+        return eps if any(not _is_held(one.view(), "float32") for one in tensors if epsilon_of(one.dtype)) else 0.0
+
+    def _moved(self, tensor: Tensor, by: float, shared: float = 0.0) -> Any:
+        def moved(one: Tensor) -> Any:
+            return super(DisturbingKernels, self)._moved(one, by, self._noise.uniform(-by, by))
+
+        made = self._adapter.tensor(moved(tensor))
+        if made.differentiable:
+            self._hooks.add(made.on_gradient(moved).close)
+        return made.native
 
 
 class Typing(OwnFunctions):
@@ -79,3 +120,9 @@ class Typing(OwnFunctions):
     def _floating(self, value: Any) -> set[str]:
         types = (self._adapter.tensor(native).dtype for _, native in leaves(value, self._adapter.is_tensor))
         return {dtype for dtype in types if epsilon_of(dtype)}
+
+
+def _is_held(values: Array, dtype: str) -> bool:
+    """Return whether a type holds all values as they are."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.array_equal(values, values.astype(numpy_dtype(dtype)).astype(values.dtype), equal_nan=True)

@@ -17,7 +17,7 @@ from padiff.alignment import Pair
 from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest
-from padiff.forcing._own_functions import Disturbing, Typing
+from padiff.forcing._own_functions import Disturbing, DisturbingKernels, Typing
 from padiff.numerics import Array, epsilon_of, numpy_dtype
 from padiff.recording import Live, at_input, fill, natively, plain, wrapped
 from padiff.trace import Call, Key
@@ -74,7 +74,8 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
                 top=call.module,
             )
             types = Typing(forcer, adapter) if request.watching else None
-            functions = Disturbing(forcer, adapter, request.rounding) if request.rounding else types
+            kernels = DisturbingKernels(forcer, adapter, request.kernels, forcer.hooks) if request.kernels else types
+            functions = Disturbing(forcer, adapter, request.rounding) if request.rounding else kernels
             intercepted = nullcontext() if functions is None else functions.within(model)
             with model.attach(functions or forcer), forcer.hooks, intercepted:
                 args, kwargs = (fill(given, natives) for given in live.arguments(call))

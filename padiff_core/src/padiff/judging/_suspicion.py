@@ -13,7 +13,7 @@ from padiff.alignment import Pair
 from padiff.forcing import Assess, Assessment, Check, NotRepeated, Spot
 from padiff.judging._metrics import Measures
 from padiff.judging._tolerance import Rule
-from padiff.numerics import NEGLIGIBLE, NEGLIGIBLE_LIBRARY, Difference, Threshold, is_suspect
+from padiff.numerics import FLOORS, NEGLIGIBLE, NEGLIGIBLE_LIBRARY, Difference, Threshold, is_suspect
 from padiff.parameters import Held
 from padiff.report import Cause, Evidence, Figures, Measurement, Phase, Verdict, What
 from padiff.trace import contrasts
@@ -142,6 +142,12 @@ class Ruling:
     def rests_on(self, *kinds: str) -> bool:
         """Return whether it rests on evidence of one of some kinds."""
         return any(one.kind in kinds for one in self.evidence)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Return whether what is rounded in a narrower type explains all of the difference, as it was seen, too."""
+        noises = (one.figures["noise"] for one in self.evidence if one.kind == "narrow_cast")
+        return any(self.figures.rel_l2 <= FLOORS * noise for noise in noises)
 
     def resting_on(self, *evidence: Evidence) -> Ruling:
         """Return it with more evidence."""

@@ -155,7 +155,7 @@ EVIDENCE: Mapping[str, Phrase] = {
     "float32": "replayed in float32, as there is no float64 here: difference {wide:.1e} (noise floor {floor:.1e})",
     "like": "within {factor:g} times the noise floor of {call!r}, which does the same ({floor:.1e})",
     "narrow_cast": (
-        "the {side} casts to a fixed narrower type, in a float64 model too, and what it rounds there ({noise:.1e}) "
+        "the {side} computes in a fixed narrower type, in a float64 model too, and what it rounds there ({noise:.1e}) "
         "explains the difference"
     ),
     "narrow_gradient": "the candidate's module by itself is as far from its own float64: a narrower type inside",

@@ -266,7 +266,7 @@ class Judge:
         for pair in suspects:
             asked = Question(pair, read, check.difference, expected, what=within(pair, spot))
             ruling = self.settler.settle(asked)
-            if ruling.verdict is Verdict.STOCHASTIC:
+            if ruling.verdict is Verdict.STOCHASTIC or ruling.is_narrow:
                 return None
             if ruling.verdict is Verdict.DIFFERS and ruling.settled:
                 if self.is_right(pair) or self.leaks(pair, excused):

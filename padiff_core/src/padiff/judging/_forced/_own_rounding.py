@@ -3,6 +3,10 @@
 Code may make a value of no input in a fixed type, whatever it is lifted to: a table of angles. Such code rounds in
 float64 too, by as much as its type does. No disturbance of what it is fed moves the value; how much is rounded shows in
 what the functions that make it are off by.
+
+A framework's own kernel may compute in a narrower type than it is given and gives (MindSpore's log_softmax). It shows:
+all that it gives of other values is held by the narrower type. That is none of the port's; a cast in its code, which
+gives the narrower type itself, is.
 """
 
 from __future__ import annotations
@@ -10,8 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from padiff.judging._forced._question import Question
 from padiff.judging._forced._replays import PairReplays
@@ -31,6 +33,7 @@ from padiff.report import SIDES, Figures
 
 _EPSILONS = (1.0, 8.0)
 """How much functions are disturbed. What rounding moves is moved by as much more as they are; what is a step is not."""
+_DRAWS = 4
 
 
 class Narrow:
@@ -40,12 +43,12 @@ class Narrow:
         self._runs = runs
         self._replays = replays
 
-    def explains(self, asked: Question, wide: float) -> dict[str, Any] | None:
-        """Return which side's table, and what it rounds, explains a difference in float64; None where none does.
+    def explains(self, asked: Question, wide: float, *, small: bool = False) -> dict[str, Any] | None:
+        """Return which side's table or kernels, and what it rounds, explains a difference in float64; or None.
 
-        None explains a gross one: who rounds a table so coarsely is to be told.
+        None explains a gross one, unless natively all is rounding (``small``): who rounds so coarsely is to be told.
         """
-        if wide > GROSS(asked.eps):
+        if wide > GROSS(asked.eps) and not small:
             return None
         for ours in (True, False):
             noise = self._noise(asked, wide, ours=ours)
@@ -68,28 +71,44 @@ class Narrow:
         return wide is not None and own is not None and not difference(wide, own).rel_l2 <= LOST(eps)
 
     def _noise(self, asked: Question, wide: float, *, ours: bool) -> float | None:
-        """Return what one side rounds that follows from no input, relative L2; None where it does."""
+        """Return what one side rounds, relative L2: in its kernels, or all that follows from no input; else None."""
         still = self._runs(asked.pair, "float64", backward=asked.backward).values(asked.read)[not ours]
         if still is None:
             return None
-        for jitter in JITTERS:
-            moved = self._replays.value(asked, ours, {"dtype": "float64", "jitter": jitter})
-            if moved is None or moved.shape != still.shape or not difference(still, moved.astype(np.float64)).equal:
-                return None
+        kernels = self.of_kernels(asked, ours=ours)
+        if kernels or wide > GROSS(asked.eps):
+            return kernels or None
+        if any(self._moved(asked, still, ours=ours, jitter=jitter) != 0.0 for jitter in JITTERS):
+            return None
         # Of no input: what the functions are off by tells how much is rounded.
         return max(CAST(asked.eps) / FLOORS, self._rounded(asked, wide, still, ours=ours))
 
     def _rounded(self, asked: Question, wide: float, still: Array, *, ours: bool) -> float:
         """Return how far a value moves where functions are off by an epsilon of their types; 0 where nothing tells."""
-        moved = []
+        found = []
         for epsilons in _EPSILONS:
-            found = self._replays.value(asked, ours, {"dtype": "float64", "rounding": epsilons})
-            if found is None or found.shape != still.shape:
-                return 0.0
-            moved.append(difference(still, found).rel_l2 / epsilons)
-            if wide > FLOORS * moved[0]:
+            found.append(self._moved(asked, still, ours=ours, rounding=epsilons) / epsilons)
+            if wide > FLOORS * found[0]:
                 break  # too little to explain the difference, whatever more of it does
-        return moved[0] if max(moved) <= 2 * min(moved) else 0.0
+        return found[0] if max(found) <= 2 * min(found) < math.inf else 0.0
+
+    def of_kernels(self, asked: Question, *, ours: bool) -> float:
+        """Return what kernels round that compute in a narrower type than they give, in the mean of some draws; or 0.
+
+        They are told by values that the narrower type does not hold, which no recorded ones are.
+        """
+        still = self._replays.value(asked, ours, {"dtype": "float64", "jitter": JITTERS[0]})
+        found: list[float] = []
+        while still is not None and len(found) < _DRAWS:
+            found.append(self._moved(asked, still, ours=ours, jitter=JITTERS[0], kernels=len(found) + 1))
+            if not 0.0 < found[-1] < math.inf:
+                return 0.0
+        return math.sqrt(sum(one**2 for one in found) / _DRAWS)
+
+    def _moved(self, asked: Question, still: Array, *, ours: bool, **condition: Any) -> float:
+        """Return how far a side's value moves in float64 under a condition, relative L2; inf where that is unknown."""
+        found = self._replays.value(asked, ours, {"dtype": "float64", **condition})
+        return math.inf if found is None else difference(still, found).rel_l2
 
 
 def rounding_nearby(replays: PairReplays, asked: Question, *, ours: bool) -> float:

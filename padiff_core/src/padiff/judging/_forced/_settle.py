@@ -66,7 +66,7 @@ class Settler:
         self.bench = bench
         self._replays = PairReplays(bench, replays)
         self.randomness = Randomness(bench, self._replays)
-        self._narrow = Narrow(self.runs, self._replays)
+        self.narrow = Narrow(self.runs, self._replays)
         self._others: dict[Hashable, Settler] = {}
         """Another condition -> what settles suspects under it."""
         self._floors: dict[tuple[Any, ...], tuple[float, str]] = {}
@@ -130,10 +130,10 @@ class Settler:
             evidence = Evidence.of("float32", wide=wide, floor=floor)
             return Ruling(verdict, attrs.evolve(figures, rel_l2_float64=None), (evidence,))
         if wide <= (CONSTANT if asked.alike else TOGETHER)(eps):
-            lost = not (small or asked.backward) and self._narrow.loses_digits(asked, figures)
+            lost = not (small or asked.backward) and self.narrow.loses_digits(asked, figures)
             evidence = Evidence.of("digits_lost" if lost else "float64_agrees", wide=wide, local=local, floor=floor)
             return Ruling(Verdict.DIFFERS if lost else together, figures, (evidence,))
-        found = self._narrow.explains(asked, wide)
+        found = self.narrow.explains(asked, wide, small=small)
         if found is not None:
             return Ruling(together, figures, (Evidence.of("narrow_cast", **found),))
         return Ruling(Verdict.DIFFERS, figures, (Evidence.of("float64_differs", bound=TOGETHER(eps)),))
@@ -171,7 +171,7 @@ class Settler:
         evidence = Evidence("one_side_in_float64", {**lifted.refused, **measured})
         small = error <= max(FLOORS * floor, bound) and not asked.native.nan_mismatch
         figures = attrs.evolve(asked.figures, floor=floor)
-        narrow = None if small else self._narrow.explains(asked, error)
+        narrow = None if small else self.narrow.explains(asked, error)
         if narrow is not None:
             return Ruling(Verdict.PRECISION, figures, (evidence, Evidence.of("narrow_cast", **narrow)))
         return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,))

@@ -13,17 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import le
 from typing import Any
 
 import attrs
 
-from padiff.alignment import Pair
+from padiff.alignment import Alignment, Pair
 from padiff.forcing import Side, is_recorded
 from padiff.judging._findings import finding_at
 from padiff.judging._forced._distributions import SEEDS, differ, flat
 from padiff.judging._forced._judge import Judge
+from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question
+from padiff.judging._forced._settle import Settler
 from padiff.judging._forced._wholes import Ends, Gap, Response, Runs, Wholes, worst
-from padiff.numerics import CONSTANT, RANDOM, SAME, VANISHES, difference, epsilon, is_coarse
+from padiff.numerics import CONSTANT, FLOORS, RANDOM, SAME, VANISHES, difference, epsilon, is_coarse
 from padiff.recording import Task
 from padiff.report import By, Evidence, Figures, Finding, Phase, Verdict, What
 from padiff.trace import Trace, ValueStore, temporary_store
@@ -73,7 +76,7 @@ def prove(
             response = _disturbed(sides, tasks, native, wholes)
         if response is not None and _is_within(gaps, response):
             return _proven("disturbed", gaps, response)
-    proof = _explained(sides, tasks, native, wholes, response)
+    proof = _explained(sides, tasks, native, wholes, response, judge)
     if proof.gap is None or not (random or _is_random(sides[0], tasks[0], native.reference)):
         return proof
     still = attrs.evolve(first, evaluating=True), attrs.evolve(second, evaluating=True)
@@ -82,7 +85,7 @@ def prove(
         runs = () if evaluated is None else (evaluated.reference, evaluated.candidate)
         if evaluated is None or any(map(_is_random, sides, still, runs)):
             return Proof("random", proof.native, proof.native, proof.native)
-        return attrs.evolve(_explained(sides, still, evaluated, wholes), by="evaluation")
+        return attrs.evolve(_explained(sides, still, evaluated, wholes, None, None), by="evaluation")
 
 
 def is_rounding(gaps: Sequence[Gap], judge: Judge) -> bool:
@@ -155,7 +158,9 @@ def unrepeatable_finding(root: Pair, step: int) -> Finding:
     return finding_at(root, Phase.FORWARD, What("output", "", 0), drawn, verdict=Verdict.UNMATCHED, step=step)
 
 
-def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, response: Response | None = None) -> Proof:
+def _explained(
+    sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, response: Response | None, judge: Judge | None
+) -> Proof:
     """Decide in float64 where that tells; else by the reference's response to rounding, which may be known.
 
     Where casts are written into the code, a run in float64 rounds as these types do. Then the difference grows from
@@ -171,6 +176,9 @@ def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, respons
             if figure <= vanished:
                 return Proof("float64", apart, vanished, figure)
             largest = max(widened, key=lambda gap: gap.rel_l2)
+            kernels = 0.0 if judge is None else _by_kernels(judge, widened)
+            if kernels:
+                return Proof("float64", apart, kernels, figure)
             wide = _both(sides, tasks, store, wholes, dtype="float64")
             leap = None if wide is None else wholes.leap(wide, largest)
             if leap is not None:
@@ -183,6 +191,25 @@ def _explained(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes, respons
     largest = max(unexplained, key=lambda gap: gap.rel_l2)
     apart, bound = largest.rel_l2, response.bound(largest)
     return Proof(by, apart, bound, apart, largest, wholes.leap(native, largest) or wholes.root)
+
+
+def _by_kernels(judge: Judge, gaps: Sequence[Gap]) -> float:
+    """Return how far apart outputs may be where kernels compute in a narrower type than they give, relative L2.
+
+    0 where one is further apart, or is no output.
+    """
+    root = judge.alignment.pairs[0]
+    narrow = Settler(attrs.evolve(judge.settler.bench, alignment=Alignment([root], [], []))).narrow
+
+    def bound(gap: Gap) -> float:
+        if gap.phase is not Phase.FORWARD or gap.what.index is None:
+            return 0.0
+        token = root.reference.outputs[gap.what.index].token
+        asked = Question(root, lambda run, _: run.observed.values.get(token), TOGETHER_AT_SIGHT, backward=False)
+        return FLOORS * max(narrow.of_kernels(asked, ours=ours) for ours in (True, False))
+
+    bounds = [bound(gap) for gap in gaps]
+    return max(bounds) if all(map(le, (gap.rel_l2 for gap in gaps), bounds)) else 0.0
 
 
 def _left(native: Sequence[Gap], wide: Sequence[Gap]) -> list[Gap]:
