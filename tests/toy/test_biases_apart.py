@@ -142,3 +142,60 @@ def test_a_table_may_have_its_bias_apart_and_a_bias_lie_by_heads(turned: bool) -
 def test_a_fault_beside_a_table_or_a_gate_is_found(fault: str) -> None:
     report = padiff.diff(Marked(), LookedUp(fault), (X,))
     assert [(one.candidate.path, one.between[-1]) for one in report.sources] == [("", "out")], str(report)
+
+
+class Decayed(rows.Module):
+    """A layer with a gated norm of its own behind it; three vectors of one shape are beside it."""
+
+    def __init__(self) -> None:
+        self.both, self.out = rows.Linear(4, 8, bias=False), rows.Linear(4, 4)
+        self.rate, self.decay, self.skip = rows.parameter(4), rows.parameter(4), rows.parameter(4)
+        self.norm = GatedNorm()
+
+    def forward(self, x: Any) -> Any:
+        given = self.both(x)
+        value, rate = given[..., :4], F.sigmoid(given[..., 4:] + self.rate)
+        made = value * (-(self.decay.exp() * rate)).exp() + value * self.skip
+        return self.out(self.norm(made, rate))
+
+
+class GatedNorm(rows.Module):
+    def __init__(self) -> None:
+        self.weight = rows.parameter(4)
+
+    def forward(self, x: Any, gate: Any) -> Any:
+        x = x * F.sigmoid(gate)
+        return x / (x * x).mean(-1, keepdims=True).sqrt() * self.weight
+
+
+class Norm(columns.Layer):
+    def __init__(self) -> None:
+        self.gain = columns.weight(4, at=1.0)
+
+    def forward(self, x: Any) -> Any:
+        return x / (x * x).mean(-1, keepdims=True).sqrt() * self.gain
+
+
+class DecayedOfLayers(columns.Layer):
+    """The same with two layers, and the gate in front of the norm."""
+
+    def __init__(self, fault: str) -> None:
+        self.first, self.second = columns.Dense(4, 4, bias=False), columns.Dense(4, 4)
+        self.slow, self.direct, self.rms, self.last = columns.weight(4), columns.weight(4), Norm(), columns.Dense(4, 4)
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        value, rate = self.first(x), F.sigmoid(self.second(x))
+        decay = -(self.slow.exp() * rate)
+        made = value * (decay * 1.1 if self.fault == "decay" else decay).exp()
+        made = made + (value if self.fault == "unused" else value * self.direct)
+        return self.last(self.rms(made * F.sigmoid(rate)))
+
+
+@pytest.mark.parametrize("fault", ["", "decay", "unused"])
+def test_a_fault_beside_vectors_of_one_shape_and_a_gate_is_one_source(fault: str) -> None:
+    """The norm, which is given less, was a second source; an unused vector let two others be told as missing."""
+    report = padiff.diff(Decayed(), DecayedOfLayers(fault), (X,))
+    told = [(str(one.what), one.between[-1]) for one in report.sources if one.between]
+    assert len(report.sources) == len(told) == bool(fault), str(report)
+    assert told == [("input 'x' of last", "last")] * bool(fault), str(report)

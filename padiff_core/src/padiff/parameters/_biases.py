@@ -6,15 +6,15 @@ the other side's layer has a bias. They may also join some in one, which they gi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import attrs
 
 from padiff.alignment import similarity
 from padiff.parameters._correspondence import Correspondence
-from padiff.parameters._links import bare, is_joined
+from padiff.parameters._links import Link, bare, is_joined
 from padiff.parameters._matching import best_first
-from padiff.parameters._roles import UnitMatch
+from padiff.parameters._roles import UnitMatch, ways_between
 from padiff.parameters._splitting import ADDED, left_over_of
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow, Source, called, joint_of
@@ -25,16 +25,36 @@ _BIAS = "bias"
 def with_biases(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
     """Return the correspondence with the left over biases of layers matched with what is added behind their partners.
 
-    Of several behind one layer names say which is which, then the order of definition.
+    Of several behind one layer names say which is which, then the order of definition. A vector that was matched with
+    another for no more than its shape leaves that to one beside it, of that shape and without counterpart.
     """
     left = left_over_of(known)
     if not all(left):
         return known
-    found = [match for ours in (True, False) for match in _added(known, flows[ours], left, ours)]
-    return attrs.evolve(known, matches=[*known.matches, *found]) if found else known
+    guessed = [dict(_guessed(known, some, ours)) for ours, some in zip((True, False), left, strict=True)]
+    found = [match for ours in (True, False) for match in _added(known, flows[ours], left, ours, guessed[ours])]
+    taken = {held for match in found for held in match.ends}
+    left_to = {link: other for side in guessed for held, (link, other) in side.items() if held in taken}
+    matches = (attrs.evolve(match, links=[left_to.get(x, x) for x in match.links]) for match in known.matches)
+    return attrs.evolve(known, matches=[*matches, *found]) if found else known
 
 
-def _added(known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], ours: bool) -> Iterator[UnitMatch]:
+def _guessed(known: Correspondence, left: set[str], ours: bool) -> Iterator[tuple[Held, tuple[Link, Link]]]:
+    """Yield what of one side shape alone tied, with its link, and that of what is left beside it to its partner."""
+    for match in known.matches:
+        unit, way = match.units[not ours], 1 if ours else -1
+        beside = [(role, held) for role, held in unit.roles.items() if held.parameter.path in left]
+        for link in match.links if unit.loose else ():
+            held, partner = (link.reference, link.candidate)[::way]
+            alike = ((role, (other, partner)[::way]) for role, other in beside if other.shape == held.shape)
+            to_other = next((one for role, sides in alike for one in ways_between(role, *sides)), None)
+            if to_other is not None and type(link) is Link and not link.mapped:
+                yield held, (link, to_other)
+
+
+def _added(
+    known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], ours: bool, guessed: Collection[Held]
+) -> Iterator[UnitMatch]:
     """Yield matches of one side's biases with vectors of the other, whose dataflow is given."""
     biases: dict[frozenset[str], list[HeldUnit]] = {}
     for match in known.matches:
@@ -48,7 +68,8 @@ def _added(known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], o
         for unit in (others if biases else ())
         if unit.loose
         for role, held in unit.roles.items()
-        if held.parameter.path in left[ours] and not held.parameter.buffer
+        if held.parameter.path in left[ours] or (held in guessed and _is_added(held, flow))
+        if not held.parameter.buffer
     }
     for layers, some in biases.items():
         behind = [one for one, sources in vectors.items() if not layers.isdisjoint(sources)]

@@ -61,6 +61,10 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         return correspondence
     seen = {_spot_key(s): s for s in rough if s.verdict is Verdict.DIFFERS}
     ended = {s.pair.key for s in seen.values() if s.spot is not None and s.spot.pair is s.pair}
+    begun = {s.spot.pair.key for s in seen.values() if _is_handed_on(s) and s.spot is not None}
+    cut_elsewhere = [pair for pair in doubtful if pair.key in ended & begun and _takes_more(pair)]
+    if cut_elsewhere:  # whatever else is wrong around them
+        return _without_wrong_matches(without(cut_elsewhere), evidence)
 
     def spoils(pair: Pair, found: Sequence[Suspicion], judge: Judge) -> bool:
         # With a pair taken apart that looked wrong where it ends, a value that was wrong may be taken by another call.
@@ -177,6 +181,12 @@ def _may_be_mismatched(suspicion: Suspicion, all_of_them: Sequence[Suspicion], j
         # What follows is wrong too, though it was fed: the reference's value was put in at another point.
         return pair
     return None
+
+
+def _takes_more(pair: Pair) -> bool:
+    """Return whether one side's call is given a value that the other's is not: its caller may have used that before."""
+    counts = (sum(bool(epsilon_of(leaf.dtype)) for leaf in call.inputs) for call in (pair.reference, pair.candidate))
+    return len(set(counts)) > 1
 
 
 def _is_handed_on(suspicion: Suspicion) -> bool:
