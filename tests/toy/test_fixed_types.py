@@ -44,6 +44,36 @@ def test_a_table_is_as_exact_as_the_functions_that_make_it(rate: float) -> None:
     assert {str(source.what) for source in report.sources} <= {"input 'x' of project"}, str(report)
 
 
+class Timed(rows.Module):
+    """The embedding of times that the model is given: a table in float32 is multiplied by them."""
+
+    def __init__(self) -> None:
+        self.table = rows.Linear(8, 4)
+
+    def forward(self, t: Any) -> Any:
+        rates = (rows.Tensor(np.arange(8, dtype=np.float32)[None]) * np.float32(-0.001)).exp()
+        return self.table((t * rates).exp())
+
+
+class TimedElsewhere(columns.Layer):
+    """The same with rates that a float64 held before."""
+
+    def __init__(self, rate: float) -> None:
+        self.project, self.rate = columns.Dense(8, 4), rate
+
+    def forward(self, t: Any) -> Any:
+        rates = columns.Tensor(np.exp(self.rate * np.arange(8)[None]).astype(np.float32))
+        return self.project((t * (rates * np.float32(1))).exp())
+
+
+@pytest.mark.parametrize("rate", [-0.001, -0.0010001], ids=["right", "wrong"])
+def test_a_table_in_float32_may_be_multiplied_by_an_input(rate: float) -> None:
+    """What float32 rounds of the table, a large time magnifies: that was a source, since the value has inputs."""
+    report = padiff.diff(Timed(), TimedElsewhere(rate), (np.array([[60.0], [50.0]], np.float32),))
+    assert report.aligned == (rate == -0.001), str(report)
+    assert {str(source.what) for source in report.sources} <= {"input 'x' of project"}, str(report)
+
+
 class Kernel(columns.Layer):
     """What has no float64."""
 

@@ -69,7 +69,7 @@ class Disturbing(OwnFunctions):
 
 
 class DisturbingKernels(Disturbing):
-    """What disturbs what kernels give that compute in float32 in a float64 model, and the gradient that they get.
+    """What disturbs what functions give that compute in float32 in a float64 model, and the gradient that they get.
 
     All of it is off by one factor, too, as sums may be.
     """
@@ -84,6 +84,8 @@ class DisturbingKernels(Disturbing):
         Nor does a type that is narrower still hold it, as it holds zeros and ones, nor is it whole numbers.
         """
         eps, values = epsilon_of("float32"), made.view()
+        if epsilon_of(made.dtype) == eps:
+            return eps / 2 / self._epsilons  # an honest float32, whatever the model is lifted to: right to half of one
         if not 0.0 < epsilon_of(made.dtype) < eps or not _is_held(values, "float32"):
             return 0.0
         if _is_held(values, "bfloat16") or np.array_equal(values, values.round()):

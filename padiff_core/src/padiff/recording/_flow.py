@@ -168,7 +168,8 @@ class Follower(Listener):
 
     def _close(self, module: Module, sources: frozenset[Source], output: Any) -> None:
         assert module.rule is not None
-        if module.rule.units_of(module.native):
+        # What holds nothing (a norm without weights) is no place: called twice, it would tie what is apart.
+        if module.rule.units_of(module.native) and not self._is_bare(module):
             key = called(module.path)
             self.takes.setdefault(key, set()).update(sources)
             made = _Made(frozenset({(key, frozenset())}))
@@ -238,9 +239,12 @@ class Follower(Listener):
         if known is None:
             rule = module.rule
             units = rule is not None and bool(rule.units_of(module.native))
-            bare = module.path not in self._owners and module.path not in self._parents
-            known = self._closed[module] = units or (rule is not None and bare)
+            known = self._closed[module] = units or (rule is not None and self._is_bare(module))
         return known
+
+    def _is_bare(self, module: Module) -> bool:
+        """Return whether a module holds neither parameters nor modules."""
+        return module.path not in self._owners and module.path not in self._parents
 
     def _tensors(self, value: Any) -> Iterable[Tensor]:
         for _, native in leaves(value, self._adapter.is_tensor):

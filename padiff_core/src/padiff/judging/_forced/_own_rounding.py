@@ -93,10 +93,13 @@ class Narrow:
         return found[0] if max(found) <= 2 * min(found) < math.inf else 0.0
 
     def of_kernels(self, asked: Question, *, ours: bool) -> float:
-        """Return what kernels round that compute in a narrower type than they give, in the mean of some draws; or 0.
+        """Return what functions round that compute in float32 in a float64 model, in the mean of some draws; or 0.
 
-        They are told by values that the narrower type does not hold, which no recorded ones are.
+        Kernels that do not say so are told by values that a float32 does not hold, which no recorded ones are. Of a
+        value that is finer than a float32 nothing is returned: what casts it is to be told.
         """
+        if asked.eps < epsilon_of("float32"):
+            return 0.0
         still = self._replays.value(asked, ours, {"dtype": "float64", "jitter": JITTERS[0]})
         found: list[float] = []
         while still is not None and len(found) < _DRAWS:

@@ -26,7 +26,7 @@ from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question
 from padiff.judging._forced._settle import Settler
 from padiff.judging._forced._wholes import Ends, Gap, Response, Runs, Wholes, worst
-from padiff.numerics import CONSTANT, FLOORS, RANDOM, SAME, VANISHES, difference, epsilon, is_coarse
+from padiff.numerics import CONSTANT, FLOORS, RANDOM, SAME, VANISHES, difference, epsilon, epsilon_of, is_coarse
 from padiff.recording import Task
 from padiff.report import By, Evidence, Figures, Finding, Phase, Verdict, What
 from padiff.trace import Trace, ValueStore, temporary_store
@@ -204,8 +204,14 @@ def _by_kernels(judge: Judge, gaps: Sequence[Gap]) -> float:
     def bound(gap: Gap) -> float:
         if gap.phase is not Phase.FORWARD or gap.what.index is None:
             return 0.0
-        token = root.reference.outputs[gap.what.index].token
-        asked = Question(root, lambda run, _: run.observed.values.get(token), TOGETHER_AT_SIGHT, backward=False)
+        leaf = root.reference.outputs[gap.what.index]
+        asked = Question(
+            pair=root,
+            read=lambda run, _: run.observed.values.get(leaf.token),
+            native=TOGETHER_AT_SIGHT,
+            backward=False,
+            eps=epsilon_of(leaf.dtype),
+        )
         return FLOORS * max(narrow.of_kernels(asked, ours=ours) for ours in (True, False))
 
     bounds = [bound(gap) for gap in gaps]
