@@ -101,6 +101,33 @@ def test_a_tensor_that_is_taken_apart_in_a_loop_is_followed(kits: Kits) -> None:
     assert found.reference.path == "relu"
 
 
+@pytest.mark.parametrize("early", [1.0, 1.1], ids=["right before", "wrong before"])
+def test_code_that_is_spelled_otherwise_is_compared_behind_a_fault(kits: Kits, early: float) -> None:
+    """What is told by values alone had no counterpart behind a first fault: in the free run all is otherwise there."""
+
+    def build(kit: Kit, early: float, scale: float) -> Any:
+        def attend(self: Any, x: Any) -> Any:
+            parts = self.both(x).reshape(4, 2, 8)
+            one, other = (
+                (parts[:, 0], parts[:, 1]) if kit is kits[0] else (parts.reshape(4, 16)[:, i : i + 8] for i in (0, 8))
+            )
+            return x + self.out(kit.functional.relu(one * scale) * other)
+
+        def forward(self: Any, x: Any) -> Any:
+            x = x * early
+            for block in self.blocks:
+                x = block(x)
+            return x
+
+        blocks = [network(kit, attend, both=kit.linear(8, 16), out=kit.linear(8, 8)) for _ in range(2)]
+        return network(kit, forward, blocks=kit.modules(blocks))
+
+    report = padiff.diff(build(kits[0], 1.0, 0.5), build(kits[1], early, 0.6), X, operations=True)
+    wrong = ["mul"] * (early != 1.0) + ["blocks.0.mul", "blocks.1.mul"]
+    assert [one.candidate.path for one in report.sources] == wrong, told(report)
+    assert str(report.sources[-1].cause) == "called as mul(_, 0.5) in the reference, as mul(_, 0.6) in the candidate"
+
+
 def test_what_is_cut_off_is_named_at_the_code_that_cuts(kits: Kits) -> None:
     report = compared(kits, attending, "detached")
     assert not report.aligned

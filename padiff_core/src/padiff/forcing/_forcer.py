@@ -18,7 +18,7 @@ from padiff.forcing._checks import UNLIKE, Assess, Assessment, Check, Observed, 
 from padiff.forcing._masks import gives_alike, keeps_its_own
 from padiff.forcing._overwrite import Memory
 from padiff.numerics import SAME, Array, Difference, difference, epsilon, numpy_dtype
-from padiff.recording import Live, Watcher, read_as
+from padiff.recording import Live, Watcher, read_as, sampled
 from padiff.trace import Call, Key, ModuleRecord
 
 
@@ -53,6 +53,8 @@ class Forcer(Watcher):
         self.own: dict[tuple[Key, int], Array] = {}
         """(key of the candidate's call, input index) -> value of an input that has no counterpart, or
         keeps its own value."""
+        self.samples: dict[tuple[Key, str, int], Array] = {}
+        """A few elements of what operations that have no counterpart took or gave, of a run of the whole model."""
         self.unreached: set[Key] = set()
         """Keys of the pairs whose outputs got no gradient, though the reference's did."""
         self.starved: set[Key] = set()
@@ -83,6 +85,7 @@ class Forcer(Watcher):
         """Compare and feed the inputs."""
         pair = self._plan.get(call.key)
         if pair is None:
+            self._sample(call, "input", tensors)
             return {}
         parent, owner = self._owner(call)
         self._open[call] = pair
@@ -113,6 +116,7 @@ class Forcer(Watcher):
         """Compare and feed the outputs."""
         pair = self._open.get(call)
         if pair is None:
+            self._sample(call, "output", tensors)
             # A framework's own module or function only computes what it is told; it is the user's code that tells it.
             for leaf in () if call.module.operation or call.module.kind is not None else call.outputs:
                 if leaf.token not in self._holds:
@@ -142,6 +146,10 @@ class Forcer(Watcher):
             self._last[parent] = call.path if owner is None else owner.name_of(call)
         self._last_call[parent] = call
         return changed
+
+    def _sample(self, call: Call, what: str, tensors: list[Tensor]) -> None:
+        if call.module.operation and self._observed is None:
+            self.samples |= {(call.key, what, i): sampled(self.adapter, tensor) for i, tensor in enumerate(tensors)}
 
     def _maker(self, call: Call, pair: Pair) -> tuple[Pair, tuple[str, str]]:
         """Return whose own code made what a call gives, and between which calls.

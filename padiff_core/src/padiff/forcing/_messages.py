@@ -60,6 +60,8 @@ class Shown:
     """Keys of the pairs whose outputs got no gradient, though the reference's did."""
     starved: frozenset[Key] = frozenset()
     """Keys of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
+    samples: Mapping[tuple[Key, str, int], Array] = attrs.field(factory=dict)
+    """By call, ``input`` or ``output``, and index: elements of what operations without counterpart took or gave."""
     loss: float | None = None
     numbers: Mapping[str, Array] = attrs.field(factory=dict)
     """Path -> the number, or the array of numbers, that the model returned there and that is no tensor."""

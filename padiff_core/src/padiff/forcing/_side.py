@@ -213,6 +213,7 @@ class LocalSide:
                 checks=forcer.checks,
                 consumers=forcer.consumers,
                 own=forcer.own,
+                samples=forcer.samples,
                 unreached=frozenset(forcer.unreached),
                 starved=frozenset(forcer.starved),
                 loss=losses[0] if losses else None,

@@ -14,6 +14,7 @@ from padiff.recording._numbers import numbers_in
 from padiff.recording._optimizer_settings import settings_by_path
 from padiff.recording._order import Cuts, Order, Orders, composed
 from padiff.recording._record import Recorder, Task, guarded_run, record
+from padiff.recording._reduced import sampled
 from padiff.recording._reread import reread
 from padiff.recording._sampling import mark_sampling
 from padiff.recording._starts import by_value, differentiator

@@ -9,14 +9,26 @@ from padiff.parameters import Correspondence
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
 
+_WAYS = ("input", "output")
+
 
 def with_operations_matched(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Match operations by what they take and give, and drop the matches that forcing does not bear out.
 
+    What they take and give is told by the forced run: in the free run all is otherwise behind a first fault.
     Where axes are read in another order, operations stay unmatched: the axes that they name differ.
     """
     if correspondence.axes:
         return correspondence
     free = evidence.free(correspondence.axes)
-    calls = with_operations(correspondence.alignment, evidence.trace, free)
+    shown = evidence.judged(correspondence).forced.samples
+    forced = {
+        leaf.token: shown[call.key, what, index]
+        for call in free.calls
+        for what in _WAYS
+        for index, leaf in enumerate(call.leaves(what))
+        if (call.key, what, index) in shown
+    }
+    fed = attrs.evolve(free, samples={**free.samples, **forced})
+    calls = with_operations(correspondence.alignment, evidence.trace, fed)
     return without_mismatches(attrs.evolve(correspondence, calls=calls), evidence)
