@@ -135,3 +135,67 @@ def test_a_layer_that_one_side_alone_has_is_one_source(ours: bool) -> None:
     assert {str(source.cause) for source in report.sources} == {f"norm (layer_norm) is in the {side} only"}
     scaled = padiff.diff(More(ours), More(not ours, factor=1.5), X)
     assert str(scaled).startswith("not aligned: 2 sources"), str(scaled)
+
+
+class Weighed(rows.Module):
+    """Blocks whose own code scales, weighs and bends what a layer gives."""
+
+    def __init__(self) -> None:
+        self.blocks = rows.ModuleList(*(WeighedBlock() for _ in range(3)))
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class WeighedBlock(rows.Module):
+    def __init__(self) -> None:
+        self.into, self.out = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.out(F.softmax(self.into(x) * 0.5) * F.tanh(x))
+
+
+class WeighedPort(columns.Layer):
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        self.blocks = columns.Layers(*map(WeighedBlockPort, faults))
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class WeighedBlockPort(columns.Layer):
+    def __init__(self, fault: str) -> None:
+        self.last, self.first, self.fault = columns.Dense(4, 4), columns.Dense(4, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        scores = self.first(x) * (0.6 if "scale" in self.fault else 0.5)
+        weights = F.softmax(scores)
+        return x + self.last(weights * (F.sigmoid(x) if "bend" in self.fault else F.tanh(x)))
+
+
+@pytest.mark.parametrize(
+    ("faults", "cause", "said"),
+    [
+        (("", "scale", ""), "called as mul(_, 0.5) in the reference, as mul(_, 0.6) in the candidate", "1 source ("),
+        (
+            ("scale",) * 3,
+            "called as mul(_, 0.5) in the reference, as mul(_, 0.6) in the candidate",
+            "1 source in 3 places",
+        ),
+        (("", "", "bend"), "kind: tanh (tanh) in the reference, sigmoid (sigmoid) in the candidate", "1 source ("),
+        (("scale bend", "", ""), None, "1 source ("),
+    ],
+    ids=["one-block", "every-block", "another-function", "two-faults-in-one-value"],
+)
+def test_the_operation_that_differs_in_own_code_is_the_cause(faults: Any, cause: str | None, said: str) -> None:
+    """It was named where operations were asked for, and with its line where the code ends that is wrong."""
+    report = padiff.diff(Weighed(), WeighedPort(faults), X)
+    assert str(report).startswith(f"not aligned: {said}"), str(report)
+    assert {source.cause and str(source.cause) for source in report.sources} == {cause}, str(report)
+    if cause is not None and "mul" in cause:
+        code = WeighedBlockPort.forward.__code__
+        assert {one.candidate.location for one in report.sources} == {f"{__file__}:{code.co_firstlineno + 1}"}

@@ -323,10 +323,10 @@ def test_copies_of_a_block_that_is_called_twice_are_one_source(
     Of two blocks that are called twice the packed layers were matched with those of the first one's copy.
     """
     report = padiff.diff(Repeated(blocks, turned), Copied(blocks, copies, fault), (TOKENS,))
-    causes = [one.cause.name for one in report.sources if one.cause is not None]
-    assert causes == ["tied"] * (8 * blocks * copies), str(report)
+    tied = [one for one in report.sources if one.cause is not None and one.cause.name == "tied"]
+    assert len(tied) == 8 * blocks * copies, str(report)
     wrong = ["blocks.1", "blocks.3"][:blocks] if fault else []
-    assert [one.candidate.path for one in report.sources if one.cause is None] == wrong, str(report)
+    assert [one.candidate.path for one in report.sources if one not in tied] == wrong, str(report)
     assert repr(report) == f"<Report: not aligned: 1 source in {8 * blocks} places>" or not copies or fault
     forward = padiff.diff(Repeated(blocks, turned), Copied(blocks, copies, fault), (TOKENS,), phase="forward")
     assert forward.aligned == (not fault), str(forward)

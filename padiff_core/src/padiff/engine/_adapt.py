@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import attrs
@@ -59,16 +60,24 @@ class Prepared:
 
 
 def adapted(
-    reference: Any, candidate: Any, request: Request, options: DiffOptions, tasks: tuple[Task, Task] | None = None
+    reference: Any,
+    candidate: Any,
+    request: Request,
+    options: DiffOptions,
+    within: tuple[Collection[str] | None, Collection[str] | None] = (None, None),
+    *,
+    tasks: tuple[Task, Task] | None = None,
 ) -> Prepared:
     """Return both sides with their tasks; raise `PadiffError`s for what cannot be compared.
 
-    The reference may be a side already, of a recorded run, whose ``tasks`` are known.
+    The reference may be a side already, of a recorded run, whose ``tasks`` are known. Operations are those ``within``
+    the code of the modules of some paths, of each side.
     """
     found: list[Side] = []
-    for name, model in zip(SIDES, (reference, candidate), strict=True):
+    for name, model, paths in zip(SIDES, (reference, candidate), within, strict=True):
         with of_side(name):
-            found.append(model if is_recorded(model) else side_of(model, operations=options.operations))
+            side = model if is_recorded(model) else side_of(model, operations=options.operations, within=paths)
+            found.append(side)
     sides = found[0], found[1]
     for name, side in zip(SIDES, sides, strict=True):
         check_side(name, side)

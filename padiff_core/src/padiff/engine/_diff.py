@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from padiff.alignment import LayerMap
 from padiff.engine._adapt import Prepared, Request, adapted
 from padiff.engine._backward_starts import backward_starts, check_starts
 from padiff.engine._checks import check_candidate, check_reference, of_side, with_known_options
+from padiff.engine._explained import explain_code
 from padiff.engine._laid_open import explain_kinks, laid_open
 from padiff.engine._matching import Matching
 from padiff.engine._report import report_of
@@ -55,7 +56,7 @@ from padiff.refinement import (
     without_mismatches,
 )
 from padiff.report import Note, Report
-from padiff.trace import SharedStore, Trace, ValueStore
+from padiff.trace import Call, SharedStore, Trace, ValueStore
 
 
 @with_known_options
@@ -101,6 +102,8 @@ def diff(
             for step in range(options.steps):
                 run.step(step)
             explain_kinks(run, prepared, stack)
+            again = attrs.evolve(request, optimizers=None)
+            explain_code(run, lambda *asked: adapted(reference, candidate, again, *asked), stack)
             run = laid_open(run, prepared, stack)
             return run.report(prepared.notes, time.perf_counter() - started)
 
@@ -217,6 +220,18 @@ class Run:
         self.begun = True
         return True
 
+    def look_into(self, known: Correspondence, paths: Collection[str]) -> Outcome:
+        """Return what the operations in the candidate's modules of some paths show, forward, on what is known."""
+        with closing(self.store()) as store:
+            trace = self._recorded(store, followed=False)
+            evidence = self._evidence(trace, store, followed=False)
+            known = aligned(known, evidence)
+            outside = [pair for pair in known.alignment.pairs[1:] if not _is_within(pair.candidate, paths)]
+            known = attrs.evolve(known, calls=known.alignment.without(outside))
+            known = with_operations_matched(known, evidence)
+            self.outcome.gather(0, known, trace, evidence.free(known.axes), evidence.judged(known))
+        return self.outcome
+
     def begin(self, tasks: tuple[Task, Task]) -> None:
         """Go on from the reference's weights as they are now, on other tasks."""
         self.tasks = tasks if self.options.backward else _forward(tasks)
@@ -322,6 +337,10 @@ class Run:
             operations=options.operations,
             free_runs=outcome.free_runs,
         )
+
+
+def _is_within(call: Call, paths: Collection[str]) -> bool:
+    return any(one.path in paths for one in (call, *call.ancestors()))
 
 
 def _forward(tasks: tuple[Task, Task]) -> tuple[Task, Task]:

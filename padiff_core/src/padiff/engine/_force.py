@@ -64,7 +64,7 @@ def force_model(run: Run, steps: Sequence[int], asked: Forced, like: Run | None 
         return _tasks(reference, step, asked, like, backward=options.backward)
 
     with collecting_seldom(), served(asked.model) as shared:
-        prepared = adapted(reference, asked.model, request, options, tasks(steps[0]))
+        prepared = adapted(reference, asked.model, request, options, tasks=tasks(steps[0]))
         if prepared.padding is not None:  # what the recorded backward pass was sent is read without it
             prepared = attrs.evolve(prepared, tasks=tasks(steps[0]))
         notes = [Note("recorded_reference", {"run": run.where, "steps": list(steps)}), *prepared.notes]

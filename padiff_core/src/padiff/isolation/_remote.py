@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -153,12 +153,15 @@ def served(*models: Any) -> Iterator[bool]:
                 one.rest()
 
 
-def side_of(model: Any, *, operations: bool = False) -> Side:
-    """Return a model, of this process or a `Remote`, as a side of a diff that begins."""
+def side_of(model: Any, *, operations: bool = False, within: Collection[str] | None = None) -> Side:
+    """Return a model, of this process or a `Remote`, as a side of a diff that begins.
+
+    Operations are compared in the code of all its modules, or, in this process, of those ``within`` some paths.
+    """
     if isinstance(model, Remote):
         return RemoteSide.begun(model.start(), operations=operations)
     wrapped = adapter_for(model).wrap(model)
-    return LocalSide(operating(wrapped) if operations else wrapped)
+    return LocalSide(operating(wrapped, within) if operations else wrapped)
 
 
 def _absolute(path: PathLike) -> str:

@@ -9,7 +9,7 @@ inside of another, is decided here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from padiff.adapter import Adapter, Hook, Listener, Model, Module, handed_on
@@ -56,14 +56,17 @@ class Operation(Module):
         return
 
 
-def operating(model: Model) -> Model:
-    """Return a model of which its operations are traced too. Raises `InputError` where its adapter cannot."""
+def operating(model: Model, within: Collection[str] | None = None) -> Model:
+    """Return a model of which its operations are traced too, or those in the code of the modules of some paths.
+
+    Raises `InputError` where its adapter cannot.
+    """
     adapter = model.adapter
     if "operations" not in adapter.capabilities:
         msg = f"operations were to be compared, and the {adapter.name} adapter does not offer that.\n"
         msg += "Hint: leave operations=True out; modules are compared as ever."
         raise InputError(msg)
-    return OperatingAdapter(model.adapter).model(model)
+    return OperatingAdapter(model.adapter, within).model(model)
 
 
 def plain_model(model: Model) -> Model:
@@ -74,8 +77,9 @@ def plain_model(model: Model) -> Model:
 class OperatingAdapter(DelegatingAdapter):
     """An adapter whose models report their operations; it knows each of them again."""
 
-    def __init__(self, inner: Adapter) -> None:
+    def __init__(self, inner: Adapter, within: Collection[str] | None) -> None:
         super().__init__(inner)
+        self._within = within
         self._known: dict[tuple[int, str, Callable[..., Any]], Operation] = {}
         self._called: set[int] = set()
         """Identities of their native modules, which `_known` keeps alive."""
@@ -100,8 +104,10 @@ class OperatingAdapter(DelegatingAdapter):
             self._called.add(id(native))
         return known
 
-    def is_users(self, module: Module) -> bool:
-        """Return whether the code of a module is the user's, and not the framework's."""
+    def is_asked(self, module: Module) -> bool:
+        """Return whether the code of a module is the user's, not the framework's, and one of those asked for."""
+        if self._within is not None and module.path not in self._within:
+            return False
         code = getattr(module.forward, "__func__", module.forward)
         known = self._users.get(code)
         if known is None:
@@ -180,7 +186,7 @@ class _Reporter(OwnCode):
 
     def intercept(self, function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function; as an operation where a module's own code calls it, with a tensor."""
-        if not (self.runs and computes(name) and self._adapter.is_users(self.opened[-1])):
+        if not (self.runs and computes(name) and self._adapter.is_asked(self.opened[-1])):
             return handed_on(function, args, kwargs)
         if next(leaves((args, kwargs), self._adapter.is_tensor), None) is None:
             with self.aside():  # what it is made of is none of the user's code
