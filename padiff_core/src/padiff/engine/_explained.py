@@ -26,12 +26,14 @@ def explain_code(run: Run, prepare: Prepare, stack: ExitStack) -> None:
     """Name the operation that differs in a module's own code, and its line, where the source there has no cause.
 
     The forward pass runs once more on what is known, with the operations of that code compared. Where all that shows
-    there has one cause, that is the source's. Models in other processes are left as they are.
+    there has one cause, that is the source's.
     """
     options, found, known = run.options, run.outcome.findings, run.correspondence
     groups = grouped(filter(_is_unexplained, found), _code)
     sides = run.reference, run.candidate
-    offered = all("operations" in side.about.capabilities and side.native("") is not None for side in sides)
+    offered = all("operations" in side.about.capabilities for side in sides)
+    # A worker that begins anew leaves what steps of an optimizer changed.
+    offered &= not (options.optimizers and any(side.native("") is None for side in sides))
     if known is None or not (groups and offered) or options.operations or run.rule is not None:
         return
     looked = [one for group in groups.values() for one in group[:_ENOUGH]]
@@ -65,7 +67,7 @@ def _explained(one: Finding, shown: Sequence[Finding]) -> Finding:
     if len({source.cause for source in shown}) != 1 or shown[0].cause is None:
         return one
     reference, candidate = (
-        attrs.evolve(place, location=line.location)
+        attrs.evolve(place, location=line.location, stack=line.stack)
         for place, line in ((one.reference, shown[0].reference), (one.candidate, shown[0].candidate))
     )
     return attrs.evolve(one, cause=shown[0].cause, reference=reference, candidate=candidate)

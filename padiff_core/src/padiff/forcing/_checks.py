@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import numpy as np
@@ -101,3 +101,8 @@ def with_zeros(ours: Array | None, theirs: Array | None) -> tuple[Array, Array] 
     if ours is None:
         return None if theirs is None else (np.zeros_like(theirs), theirs)
     return ours, np.zeros_like(ours) if theirs is None else theirs
+
+
+def read_of_array(array: Array) -> tuple[Callable[..., Any], Callable[[], Array]]:
+    """Return what reads an array as `Tensor.read` reads a tensor, and what returns it."""
+    return lambda function, *arrays: function(*arrays, array), lambda: array

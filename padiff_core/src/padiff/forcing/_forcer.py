@@ -14,7 +14,7 @@ import numpy as np
 
 from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
-from padiff.forcing._checks import UNLIKE, Assess, Assessment, Check, Observed, Plan, Spot, Values
+from padiff.forcing._checks import UNLIKE, Assess, Assessment, Check, Observed, Plan, Spot, Values, read_of_array
 from padiff.forcing._masks import gives_alike, keeps_its_own
 from padiff.forcing._overwrite import Memory
 from padiff.numerics import SAME, Array, Difference, difference, epsilon, numpy_dtype
@@ -172,7 +172,7 @@ class Forcer(Watcher):
             if expected is not None and expected.any():
                 missing.append(spot)
                 if not spot.candidate.differentiable:
-                    self._check_gradient(spot, *_of_array(np.zeros_like(expected)))
+                    self._check_gradient(spot, *read_of_array(np.zeros_like(expected)))
                 if spot.what == "input" and spot.owner is not None:
                     self.starved.add(spot.owner.key)
         self._awaited.clear()
@@ -193,7 +193,7 @@ class Forcer(Watcher):
         for owner, spot in cut.items():
             expected = self._force.gradient(spot.reference)
             if expected is not None and owner not in self.unreached and not self._starves(spot):
-                self._check_gradient(spot, *_of_array(np.zeros_like(expected)))
+                self._check_gradient(spot, *read_of_array(np.zeros_like(expected)))
 
     def _user(self, spot: Spot, handed: Mapping[Key, set[int]]) -> Pair | None:
         """Return the call whose own code takes a tensor: around its maker, and around whoever hands it on outwards."""
@@ -347,8 +347,3 @@ class Forcer(Watcher):
         if not apart.equal:
             self._note(spot, True, apart, truth, values)
         return apart.equal and truth is self._force.gradient(spot.reference)
-
-
-def _of_array(array: Array) -> tuple[Callable[..., Any], Callable[[], Array]]:
-    """Return an array as `Forcer` reads a gradient."""
-    return lambda function, *arrays: function(*arrays, array), lambda: array

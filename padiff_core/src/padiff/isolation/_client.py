@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -51,9 +51,10 @@ class RemoteSide:
     """The values of this side and of those that read the same model otherwise, by their numbers."""
 
     @classmethod
-    def begun(cls, session: Session, *, operations: bool) -> RemoteSide:
+    def begun(cls, session: Session, *, operations: bool, within: Collection[str] | None = None) -> RemoteSide:
         """Return a worker's model as the side of a diff that begins; with ``operations`` these are traced too."""
-        found: Description = session.request("begin", operations, answer=Description)
+        paths = None if within is None else sorted(within)
+        found: Description = session.request("begin", operations, paths, answer=Description)
         environment = {**found.environment, "process": session.process.python}
         return cls(session, attrs.evolve(found, environment=environment))
 

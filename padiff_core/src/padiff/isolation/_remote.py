@@ -156,10 +156,10 @@ def served(*models: Any) -> Iterator[bool]:
 def side_of(model: Any, *, operations: bool = False, within: Collection[str] | None = None) -> Side:
     """Return a model, of this process or a `Remote`, as a side of a diff that begins.
 
-    Operations are compared in the code of all its modules, or, in this process, of those ``within`` some paths.
+    Operations are compared in the code of all its modules, or of those ``within`` some paths.
     """
     if isinstance(model, Remote):
-        return RemoteSide.begun(model.start(), operations=operations)
+        return RemoteSide.begun(model.start(), operations=operations, within=within)
     wrapped = adapter_for(model).wrap(model)
     return LocalSide(operating(wrapped, within) if operations else wrapped)
 

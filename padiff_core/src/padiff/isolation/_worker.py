@@ -127,12 +127,12 @@ class Worker:
         assert adapter is not None
         return map_leaves(value, adapter.is_tensor, lambda _, native: adapter.tensor(native).view())
 
-    def begin(self, operations: bool) -> Description:
+    def begin(self, operations: bool, within: list[str] | None) -> Description:
         """Be a side anew, and describe the model as it is now; with ``operations`` these are traced too."""
         assert self._adapter is not None
         self._leave_all()
         model = self._adapter.wrap(self._native)
-        self._sides.append(LocalSide(operating(model) if operations else model))
+        self._sides.append(LocalSide(operating(model, within) if operations else model))
         return self._sides[0].about
 
     def pass_on(self, side: int, name: str, *arguments: Any) -> Any:

@@ -26,7 +26,7 @@ def advice(report: Report) -> Iterator[Line]:
 
 
 def _is_region(source: Finding) -> bool:
-    return source.between is not None and source.phase is Phase.FORWARD
+    return source.between is not None and source.phase is Phase.FORWARD and source.cause is None
 
 
 def _caused_by(name: str) -> Callable[[Finding], bool]:
