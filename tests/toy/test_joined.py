@@ -77,11 +77,13 @@ class Tables(rows.Module):
 class Table(columns.Layer):
     """One table for all, with an offset for each feature."""
 
-    def __init__(self, last: int) -> None:
+    def __init__(self, last: int, factor: float = 1.0) -> None:
         self.table, self.out, self.offsets = columns.Embed(15, 4), columns.Dense(12, 2), np.array([0, 5, last])
+        self.factor = factor
 
     def forward(self, x: Any) -> Any:
-        return self.out(self.table(type(x)(x.data + self.offsets)).reshape(len(x.data), 12))
+        found = self.table(type(x)(x.data + self.offsets)) * self.factor
+        return self.out(found.reshape(len(x.data), 12))
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["joined", "apart"])
@@ -89,3 +91,14 @@ class Table(columns.Layer):
 def test_tables_are_joined_with_offsets(last: int, turned: bool) -> None:
     report = diffed(Tables(), Table(last), INDICES, turned=turned)
     assert [source.candidate.path for source in report.sources] == [""] * (last != 12), str(report)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["joined", "apart"])
+def test_a_fault_behind_joined_tables_is_not_at_their_indices(turned: bool) -> None:
+    """One table is no counterpart of the first of several: it looks up other indices, and that is right."""
+    (source,) = diffed(Tables(), Table(12, 1.1), INDICES, turned=turned).sources
+    assert (source.what.kind, source.what.taker) == ("input", "out"), str(source)
+
+
+def test_tables_are_joined_without_inputs() -> None:
+    assert padiff.transfer(Tables(), Table(12)).copied == 3

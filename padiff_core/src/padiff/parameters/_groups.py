@@ -14,6 +14,7 @@ from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
 LINEAR = "linear"
+TABLE = "embedding"
 _OF_MEMORY = "k", "v"
 """The units of an attention that take the same, whatever the queries are of."""
 Group = tuple[HeldUnit, ...]
@@ -27,9 +28,9 @@ def is_map(unit: HeldUnit) -> bool:
 def as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:
     """Yield a unit as the maps of one input that it is; of a matrix that no rule speaks of, each way it may lie.
 
-    A convolution in groups is one for each of these.
+    A table of vectors is a map, too, and a convolution in groups is one for each of these.
     """
-    if unit.kind in PRODUCTS and "weight" in unit.roles:
+    if (unit.kind in PRODUCTS and "weight" in unit.roles) or unit.kind == TABLE:
         yield unit
     matrices = [held for held in unit.roles.values() if len(held.shape) == 2]
     vectors = [held for held in unit.roles.values() if len(held.shape) == 1]
@@ -68,6 +69,12 @@ def side_by_side(graph: Graph) -> Iterator[Group]:
     yield from (tuple(group) for group in groups.values() if len(group) > 1)
     lone = {unit for group in groups.values() if len(group) == 1 for unit in group}
     yield from (tuple(group.values()) for group in alike.values() if len(group) > 1 and lone.issuperset(group.values()))
+
+
+def tables(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
+    """Yield the tables of one parent that have no counterpart: another model may look up all of them in one."""
+    lone = (unit for unit in graph.units if unit in unmatched and unit.kind == TABLE)
+    return several(grouped(lone, lambda unit: unit.module.path.rpartition(".")[0]))
 
 
 def added_up(graph: Graph, unmatched: Set[HeldUnit], *, anywhere: bool = False) -> Iterator[Group]:

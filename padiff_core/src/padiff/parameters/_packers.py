@@ -9,6 +9,7 @@ from functools import partial
 
 from padiff.parameters._graph import Graph
 from padiff.parameters._groups import (
+    TABLE,
     Group,
     added_up,
     added_up_alike,
@@ -18,6 +19,7 @@ from padiff.parameters._groups import (
     of_one_parent,
     row_of,
     side_by_side,
+    tables,
 )
 from padiff.parameters._packing import Packing, beside_each_other
 from padiff.parameters._units import HeldUnit
@@ -66,7 +68,7 @@ def _as_wide(
     mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit], *, freed: bool
 ) -> Iterator[Packing]:
     """Yield units with layers that, joined along an axis, are as wide: these take the same, or give to the same."""
-    groups = [(0, group) for group in side_by_side(yours)]
+    groups = [(0, group) for group in (*side_by_side(yours), *tables(yours, unmatched))]
     groups += [(1, group) for group in added_up(yours, unmatched)]
     groups = [one for one in groups if taken.isdisjoint(one[1]) and not unmatched.isdisjoint(one[1])]
     for unit in mine.units:
@@ -159,7 +161,9 @@ def _pack_alike(packed: Group, members: Group) -> bool:
 
 def packs(unit: HeldUnit, members: Sequence[HeldUnit], along: int = 0) -> bool:
     """Return whether the weights of layers, joined along an axis, are as large as a packed one's."""
-    if {len(member.stack) for member in members} != {len(unit.stack)}:
+    if {len(member.stack) for member in members} != {len(unit.stack)} or (
+        any((member.kind == TABLE) is not (unit.kind == TABLE) for member in members)
+    ):
         return False
     weight = unit.roles["weight"].shape
     shapes = [member.roles["weight"].shape for member in members]
