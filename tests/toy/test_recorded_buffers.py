@@ -82,3 +82,36 @@ def test_a_call_of_one_side_that_updates_buffers_is_one_source(tmp_path: Path, s
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert (source.phase, source.candidate.path) == (Phase.BUFFER, "")
     assert source.cause.parameters == {"name": "", "reference": 2 - side, "candidate": 1 + side}
+
+
+@pytest.mark.parametrize("share", [0.9, 0.8])
+def test_buffers_of_other_names_are_compared_in_sketches_of_several_blocks(tmp_path: Path, share: float) -> None:
+    """Several of its shape might be the counterpart of each: none was compared, and a fault was aligned."""
+
+    def block(home: Any, linear: Any, buffer: Any, name: str, share: float) -> Any:
+        class Block(home):
+            def __init__(self) -> None:
+                self.inner = linear(SIZE, SIZE)
+                setattr(self, name, buffer(np.zeros(SIZE, np.float32)))
+
+            def forward(self, x: Any) -> Any:
+                y, kept = self.inner(x), getattr(self, name)
+                kept.data[...] = share * kept.data + (1 - share) * y.data.mean(0)
+                return y
+
+        return Block()
+
+    models = (
+        rows.Sequential(*(block(rows.Module, rows.Linear, rows.buffer, "mean", 0.9) for _ in range(2))),
+        columns.Stack(*(block(columns.Layer, columns.Dense, columns.statistic, "average", share) for _ in range(2))),
+    )
+    padiff.transfer(*models)
+    for model, home, name in zip(models, (rows, columns), "ab", strict=True):
+        with padiff.record(model, tmp_path / name, values="sketch") as recorder:
+            y = model(home.Tensor(np.random.default_rng(0).standard_normal((ROWS, SIZE)).astype(np.float32)))
+            (y * y).mean().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert {(one.phase, one.candidate.path) for one in report.sources} == (
+        set() if share == 0.9 else {(Phase.BUFFER, "0"), (Phase.BUFFER, "1")}
+    ), str(report)
