@@ -199,3 +199,12 @@ def test_the_operation_that_differs_in_own_code_is_the_cause(faults: Any, cause:
     if cause is not None and "mul" in cause:
         code = WeighedBlockPort.forward.__code__
         assert {one.candidate.location for one in report.sources} == {f"{__file__}:{code.co_firstlineno + 1}"}
+
+
+@pytest.mark.parametrize("faults", [("", "scale", ""), ("scale",) * 3], ids=["one-block", "every-block"])
+def test_the_operation_that_differs_is_one_source_in_all_steps(faults: tuple[str, ...]) -> None:
+    """It was one for each step."""
+    reference, candidate = Weighed(), WeighedPort(faults)
+    optimizers = rows.SGD(reference.parameters(), 0.1), columns.Descent(candidate.parameters(), 0.1)
+    report = padiff.diff(reference, candidate, X, optimizers=optimizers, steps=3)
+    assert str(report).startswith(f"not aligned: 1 source in {3 * sum(map(bool, faults))} places"), str(report)

@@ -32,8 +32,6 @@ def explain_code(run: Run, prepare: Prepare, stack: ExitStack) -> None:
     groups = grouped(filter(_is_unexplained, found), _code)
     sides = run.reference, run.candidate
     offered = all("operations" in side.about.capabilities for side in sides)
-    # A worker that begins anew leaves what steps of an optimizer changed.
-    offered &= not (options.optimizers and any(side.native("") is None for side in sides))
     if known is None or not (groups and offered) or options.operations or run.rule is not None:
         return
     looked = [one for group in groups.values() for one in group[:_ENOUGH]]
@@ -53,8 +51,7 @@ def explain_code(run: Run, prepare: Prepare, stack: ExitStack) -> None:
 
 
 def _is_unexplained(one: Finding) -> bool:
-    own = one.source and one.cause is None and one.between is not None
-    return own and one.phase is Phase.FORWARD and not one.step
+    return one.source and one.cause is None and one.between is not None and one.phase is Phase.FORWARD
 
 
 def _code(one: Finding) -> object:

@@ -54,9 +54,9 @@ class RemoteSide:
     def begun(cls, session: Session, *, operations: bool, within: Collection[str] | None = None) -> RemoteSide:
         """Return a worker's model as the side of a diff that begins; with ``operations`` these are traced too."""
         paths = None if within is None else sorted(within)
-        found: Description = session.request("begin", operations, paths, answer=Description)
+        number, found = session.request("begin", operations, paths, answer=tuple[int, Description])
         environment = {**found.environment, "process": session.process.python}
-        return cls(session, attrs.evolve(found, environment=environment))
+        return cls(session, attrs.evolve(found, environment=environment), number)
 
     def _ask(self, name: str, *arguments: Any, answer: Callable[..., T] | None) -> T:
         found: T = self._session.request(name, self._number, *arguments, answer=answer)

@@ -127,13 +127,17 @@ class Worker:
         assert adapter is not None
         return map_leaves(value, adapter.is_tensor, lambda _, native: adapter.tensor(native).view())
 
-    def begin(self, operations: bool, within: list[str] | None) -> Description:
-        """Be a side anew, and describe the model as it is now; with ``operations`` these are traced too."""
+    def begin(self, operations: bool, within: list[str] | None) -> tuple[int, Description]:
+        """Be a side anew, and describe the model as it is now; with ``operations`` these are traced too.
+
+        ``within`` some modules that is one more side of the same diff.
+        """
         assert self._adapter is not None
-        self._leave_all()
+        if within is None:
+            self._leave_all()
         model = self._adapter.wrap(self._native)
         self._sides.append(LocalSide(operating(model, within) if operations else model))
-        return self._sides[0].about
+        return len(self._sides) - 1, self._sides[-1].about
 
     def pass_on(self, side: int, name: str, *arguments: Any) -> Any:
         """Ask a side what it answers as it is."""

@@ -30,8 +30,8 @@ class Block:
 
     findings: Sequence[Finding]
     numbers: Sequence[int]
-    """The numbers of its sources: one of what has one cause or differs wherever its lines run, else one for each call
-    of these lines."""
+    """The numbers of its sources: one of what has one cause or differs wherever its lines run, else one for each place,
+    in whatever steps."""
     fold: bool = False
     """Whether these are many faults of one kind, which are listed, not each shown."""
 
@@ -48,7 +48,7 @@ def blocks_of(report: Report) -> list[Block]:
     for group in [*folds, *alone]:
         start, fold = count_of(blocks) + 1, len(blocks) < len(folds)
         one = fold or _is_set(group[0][0]) or _wherever_it_runs(group, report.calls)
-        count = 1 if one else len(group)
+        count = 1 if one else len({(piece[0].reference.path, piece[0].candidate.path) for piece in group})
         blocks.append(Block([one for piece in group for one in piece], range(start, start + count), fold))
     return blocks
 
