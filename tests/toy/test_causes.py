@@ -172,9 +172,15 @@ class WeighedBlockPort(columns.Layer):
         self.last, self.first, self.fault = columns.Dense(4, 4), columns.Dense(4, 4), fault
 
     def forward(self, x: Any) -> Any:
-        scores = self.first(x) * (0.6 if "scale" in self.fault else 0.5)
+        bent = F.sigmoid(x) if self.fault == "bend first" else None
+        scores = self.first(x) * (0.7 if "otherwise" in self.fault else 0.6 if "scale" in self.fault else 0.5)
         weights = F.softmax(scores)
-        return x + self.last(weights * (F.sigmoid(x) if "bend" in self.fault else F.tanh(x)))
+        if "more" in self.fault:
+            weights = weights * 1.1
+        if bent is None:
+            bent = F.sigmoid(x) if self.fault.endswith("bend") else F.tanh(x)
+        y = self.last(weights * bent)
+        return x + (y * 1.1 if "end" in self.fault.split() else y)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +193,24 @@ class WeighedBlockPort(columns.Layer):
             "1 source in 3 places",
         ),
         (("", "", "bend"), "kind: tanh (tanh) in the reference, sigmoid (sigmoid) in the candidate", "1 source ("),
+        (
+            ("bend first", "", ""),
+            "kind: tanh (tanh) in the reference, sigmoid (sigmoid) in the candidate",
+            "1 source (",
+        ),
         (("scale bend", "", ""), None, "1 source ("),
+        (("scale more", "", ""), None, "1 source ("),
+        (("scale", "scale", "scale otherwise"), None, "1 source in 3 places"),
     ],
-    ids=["one-block", "every-block", "another-function", "two-faults-in-one-value"],
+    ids=[
+        "one-block",
+        "every-block",
+        "another-function",
+        "before-the-calls-around",
+        "two-faults-in-one-value",
+        "and-one-more-operation",
+        "each-block-its-own",
+    ],
 )
 def test_the_operation_that_differs_in_own_code_is_the_cause(faults: Any, cause: str | None, said: str) -> None:
     """It was named where operations were asked for, and with its line where the code ends that is wrong."""
@@ -198,7 +219,7 @@ def test_the_operation_that_differs_in_own_code_is_the_cause(faults: Any, cause:
     assert {source.cause and str(source.cause) for source in report.sources} == {cause}, str(report)
     if cause is not None and "mul" in cause:
         code = WeighedBlockPort.forward.__code__
-        assert {one.candidate.location for one in report.sources} == {f"{__file__}:{code.co_firstlineno + 1}"}
+        assert {one.candidate.location for one in report.sources} == {f"{__file__}:{code.co_firstlineno + 2}"}
 
 
 @pytest.mark.parametrize("faults", [("", "scale", ""), ("scale",) * 3], ids=["one-block", "every-block"])
@@ -208,3 +229,34 @@ def test_the_operation_that_differs_is_one_source_in_all_steps(faults: tuple[str
     optimizers = rows.SGD(reference.parameters(), 0.1), columns.Descent(candidate.parameters(), 0.1)
     report = padiff.diff(reference, candidate, X, optimizers=optimizers, steps=3)
     assert str(report).startswith(f"not aligned: 1 source in {3 * sum(map(bool, faults))} places"), str(report)
+
+
+def test_an_operation_that_differs_explains_the_code_that_it_is_in() -> None:
+    """Another call of that operation, by the right code around, was taken for it; and two lines for one."""
+    report = padiff.diff(Weighed(), WeighedPort(("scale end", "", "")), X)
+    wrong = {one.between: one.cause and one.cause.name for one in report.sources}
+    assert wrong == {("first", "last"): "arguments", ("last", "end"): None}, str(report)
+    exchanged = padiff.diff(Scaled(), ScaledPort(), X, operations=True)
+    assert [one.candidate.path for one in exchanged.sources] == ["mul", "mul"], str(exchanged)
+
+
+class Scaled(rows.Module):
+    """Two numbers in two lines."""
+
+    def __init__(self) -> None:
+        self.linear = rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(self.linear(x) * 0.5)
+        return y * 0.25
+
+
+class ScaledPort(columns.Layer):
+    """The same, exchanged."""
+
+    def __init__(self) -> None:
+        self.layer = columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(self.layer(x) * 0.25)
+        return y * 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -16,17 +17,16 @@ from padiff.report import Finding, Phase
 if TYPE_CHECKING:
     from padiff.engine._adapt import Prepared
     from padiff.engine._diff import Run
+    from padiff.judging import Gathered
 
-_ENOUGH = 2
-"""How many places of the same lines of code are looked into."""
 Prepare = Callable[[DiffOptions, tuple[Collection[str], Collection[str]]], "Prepared"]
 
 
 def explain_code(run: Run, prepare: Prepare, stack: ExitStack) -> None:
     """Name the operation that differs in a module's own code, and its line, where the source there has no cause.
 
-    The forward pass runs once more on what is known, with the operations of that code compared. Where all that shows
-    there has one cause, that is the source's.
+    The forward pass runs once more on what is known, with the operations of that code compared, in the first place and
+    the last one of the same lines. Where all that shows there has one cause, that is the source's.
     """
     options, found, known = run.options, run.outcome.findings, run.correspondence
     groups = grouped(filter(_is_unexplained, found), _code)
@@ -34,19 +34,15 @@ def explain_code(run: Run, prepare: Prepare, stack: ExitStack) -> None:
     offered = all("operations" in side.about.capabilities for side in sides)
     if known is None or not (groups and offered) or options.operations or run.rule is not None:
         return
-    looked = [one for group in groups.values() for one in group[:_ENOUGH]]
+    places = {code: group[:1] + group[1:][-1:] for code, group in groups.items()}
+    looked = [one for group in places.values() for one in group]
     paths = {one.reference.path or "" for one in looked}, {one.candidate.path or "" for one in looked}
     asked = attrs.evolve(options, operations=True, phase="forward", steps=1, optimizers=False)
     try:
         other = type(run)(prepare(asked, paths), run.progress, stack, run.store).look_into(known, paths[1])
     except PadiffError:
         return
-    sources = [one for one in other.findings if one.source and one.phase is Phase.FORWARD]
-    order = {call.candidate.path: place for place, call in enumerate(other.calls) if call.candidate is not None}
-    shown = {
-        code: [source for one in group[:_ENOUGH] for source in sources if _is_in(source, one, order)]
-        for code, group in groups.items()
-    }
+    shown = {code: [source for one in group for source in _shown(one, found, other)] for code, group in places.items()}
     run.outcome.findings = [_explained(one, shown[_code(one)]) if _is_unexplained(one) else one for one in found]
 
 
@@ -56,7 +52,7 @@ def _is_unexplained(one: Finding) -> bool:
 
 def _code(one: Finding) -> object:
     """Return what sources in the same lines of code have in common."""
-    return one.what, *((side.class_name, side.location) for side in (one.reference, one.candidate))
+    return one.what, one.between, *((side.class_name, side.location) for side in (one.reference, one.candidate))
 
 
 def _explained(one: Finding, shown: Sequence[Finding]) -> Finding:
@@ -70,9 +66,41 @@ def _explained(one: Finding, shown: Sequence[Finding]) -> Finding:
     return attrs.evolve(one, cause=shown[0].cause, reference=reference, candidate=candidate)
 
 
-def _is_in(source: Finding, one: Finding, order: Mapping[str | None, int]) -> bool:
-    """Return whether a source lies in the own code of another's call, between the same calls."""
-    path, owner = source.candidate.path or "", one.candidate.path
-    first, last = (order.get(f"{owner}.{name}" if owner else name) for name in one.between or ("", ""))
-    after = first is None or order.get(path, first) >= first
-    return path.rpartition(".")[0] == owner and after and (last is None or order.get(path, last) <= last)
+def _shown(one: Finding, found: Sequence[Finding], other: Gathered) -> list[Finding]:
+    """Return the sources, among operations and the code between these, in the code that a source lies in.
+
+    Where it is the only one in its call, it may have begun before the call behind which it shows: a mask is made first.
+    """
+    owner, number = one.candidate.path, one.candidate.call
+    at: dict[str | None, list[int]] = {}
+    within = True
+    for place, call in enumerate(other.calls):
+        if call.candidate is not None:
+            within = call.candidate.call == number if call.candidate.path == owner else within
+            at.setdefault(call.candidate.path, []).extend([place] * within)
+    first, last = _span(one, at)
+    if sum(source.source and _is_own(source, one) for source in found) == 1:
+        first = -1
+
+    def is_in(source: Finding) -> bool:
+        if _is_own(source, one):
+            start, end = _span(source, at)
+            return start < last and first < end
+        path = source.candidate.path or ""
+        return path.rpartition(".")[0] == owner and any(first < place < last for place in at.get(path, ()))
+
+    return [source for source in other.findings if source.source and source.phase is Phase.FORWARD and is_in(source)]
+
+
+def _is_own(source: Finding, one: Finding) -> bool:
+    """Return whether two sources lie in one call's own code."""
+    calls = ((side.path, side.call) for side in (source.candidate, one.candidate))
+    return source.phase is Phase.FORWARD and source.between is not None and len({*calls}) == 1
+
+
+def _span(one: Finding, at: Mapping[str | None, Sequence[int]]) -> tuple[float, float]:
+    """Return between which places code lies; all around, where it lies between calls that come again and again."""
+    owner = one.candidate.path
+    before, behind = (at.get(f"{owner}.{name}" if owner else name, ()) for name in one.between or ("", ""))
+    first, last = max(before, default=-1), min(behind, default=math.inf)
+    return (first, last) if first < last else (min(before), max(behind))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -186,8 +186,11 @@ def _last_children(pair: Pair) -> tuple[Call | None, Call | None]:
     return (ours[-1] if ours else None, theirs[-1] if theirs else None)
 
 
-def merged(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings with repeats of one place made one: a shared module's calls, a value seen at two children."""
+def merged(findings: Sequence[Finding], operations: Collection[str | None] = ()) -> list[Finding]:
+    """Return findings with repeats of one place made one: a shared module's calls, a value seen at two children.
+
+    The calls of ``operations``, by path, are no one thing: each line of code that calls one is a place of its own.
+    """
     kept: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
         key: tuple[object, ...] = (
@@ -203,6 +206,8 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
             key = (*key, finding.cause)  # one update leaves all buffers of a module
         elif finding.phase in (Phase.PARAMETER, Phase.UPDATE) or finding.between is None:
             key = (*key, finding.what if finding.phase is not Phase.FORWARD else "")
+        if finding.candidate.path in operations:
+            key = (*key, finding.cause, finding.reference.location, finding.candidate.location)
         kept.setdefault(key, finding)
     return list(kept.values())
 

@@ -92,7 +92,8 @@ class Outcome(Gathered):
             attrs.evolve(one, source=one.candidate.path in ("", None) or one.candidate.path not in sources)
             for one in unmatched_outputs(judge.alignment, step, partial(makes_the_loss, (trace, free), root))
         )
-        found = [*unlike_inputs(judge.forced, step), *_of_one_loss(merged(found))]
+        operations = {pair.candidate.path for pair in judge.alignment.pairs if pair.candidate.module.operation}
+        found = [*unlike_inputs(judge.forced, step), *_of_one_loss(merged(found, operations))]
         self.findings += found
         tolerated = self.options.tolerance is not None
         calls = compared_calls(
