@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 from padiff.errors import PadiffError
-from padiff.grouping import grouped
 from padiff.options import DiffOptions
 from padiff.report import Finding, Phase
 
@@ -25,34 +24,28 @@ Prepare = Callable[[DiffOptions, tuple[Collection[str], Collection[str]]], "Prep
 def explain_code(run: Run, prepare: Prepare, stack: ExitStack) -> None:
     """Name the operation that differs in a module's own code, and its line, where the source there has no cause.
 
-    The forward pass runs once more on what is known, with the operations of that code compared, in the first place and
-    the last one of the same lines. Where all that shows there has one cause, that is the source's.
+    The forward pass runs once more on what is known, with the operations of that code compared. Where all that
+    shows there has one cause, that is the source's.
     """
     options, found, known = run.options, run.outcome.findings, run.correspondence
-    groups = grouped(filter(_is_unexplained, found), _code)
+    wanted = [one for one in found if _is_unexplained(one)]
     sides = run.reference, run.candidate
     offered = all("operations" in side.about.capabilities for side in sides)
-    if known is None or not (groups and offered) or options.operations or run.rule is not None:
+    if known is None or not (wanted and offered) or options.operations or run.rule is not None:
         return
-    places = {code: group[:1] + group[1:][-1:] for code, group in groups.items()}
-    looked = [one for group in places.values() for one in group]
-    paths = {one.reference.path or "" for one in looked}, {one.candidate.path or "" for one in looked}
+    paths = {one.reference.path or "" for one in wanted}, {one.candidate.path or "" for one in wanted}
     asked = attrs.evolve(options, operations=True, phase="forward", steps=1, optimizers=False)
     try:
         other = type(run)(prepare(asked, paths), run.progress, stack, run.store).look_into(known, paths[1])
     except PadiffError:
         return
-    shown = {code: [source for one in group for source in _shown(one, found, other)] for code, group in places.items()}
-    run.outcome.findings = [_explained(one, shown[_code(one)]) if _is_unexplained(one) else one for one in found]
+    run.outcome.findings = [
+        _explained(one, _shown(one, found, other)) if _is_unexplained(one) else one for one in found
+    ]
 
 
 def _is_unexplained(one: Finding) -> bool:
     return one.source and one.cause is None and one.between is not None and one.phase is Phase.FORWARD
-
-
-def _code(one: Finding) -> object:
-    """Return what sources in the same lines of code have in common."""
-    return one.what, one.between, *((side.class_name, side.location) for side in (one.reference, one.candidate))
 
 
 def _explained(one: Finding, shown: Sequence[Finding]) -> Finding:
@@ -79,7 +72,7 @@ def _shown(one: Finding, found: Sequence[Finding], other: Gathered) -> list[Find
             within = call.candidate.call == number if call.candidate.path == owner else within
             at.setdefault(call.candidate.path, []).extend([place] * within)
     first, last = _span(one, at)
-    if sum(source.source and _is_own(source, one) for source in found) == 1:
+    if sum(source.source and source.step == one.step and _is_own(source, one) for source in found) == 1:
         first = -1
 
     def is_in(source: Finding) -> bool:
