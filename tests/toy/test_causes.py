@@ -265,3 +265,62 @@ class ScaledPort(columns.Layer):
     def forward(self, x: Any) -> Any:
         y = F.tanh(self.layer(x) * 0.25)
         return y * 0.5
+
+
+class Twice(rows.Module):
+    """A value that is used twice: given to a layer, and bent for the next one."""
+
+    def __init__(self) -> None:
+        self.one, self.two = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = x * 0.5
+        first = self.one(y + 1.0)
+        return self.two(F.tanh(y) * 2.0) + first
+
+
+class TwicePort(columns.Layer):
+    def __init__(self, scale: float, factor: float) -> None:
+        self.two, self.one = columns.Dense(4, 4), columns.Dense(4, 4)
+        self.scale, self.factor = scale, factor
+
+    def forward(self, x: Any) -> Any:
+        y = x * self.scale
+        first = self.one(y + 1.0)
+        return self.two(F.tanh(y) * self.factor) + first
+
+
+@pytest.mark.parametrize(
+    ("scale", "factor", "said", "causes"),
+    [
+        (0.6, 2.0, "1 source in 2 places", ["0.6", "0.6"]),
+        (0.6, 3.0, "2 sources (", ["0.6", "3.0"]),
+        (0.5, 3.0, "1 source (", ["3.0"]),
+    ],
+    ids=["what-is-used-twice", "two-faults", "the-later-one"],
+)
+def test_what_is_used_again_is_wrong_for_the_reason_of_its_first_use(
+    scale: float, factor: float, said: str, causes: list[str]
+) -> None:
+    """The later use had no cause, or none of two faults had one; and one fault was a source for each use."""
+    report = padiff.diff(Twice(), TwicePort(scale, factor), X)
+    assert str(report).startswith(f"not aligned: {said}"), str(report)
+    assert [str(one.cause).split(", ")[-1].partition(")")[0] for one in report.sources] == causes, str(report)
+
+
+class Looped(rows.Module):
+    def __init__(self, rounds: int, factor: float = 0.1) -> None:
+        self.layer, self.rounds, self.factor = rows.Linear(4, 4), rounds, factor
+
+    def forward(self, x: Any) -> Any:
+        x = self.layer(x)
+        for _ in range(self.rounds):
+            x = x + F.tanh(x) * self.factor
+        return x
+
+
+@pytest.mark.parametrize("rounds", [3, 400], ids=["few", "many"])
+def test_a_long_loop_is_not_looked_into(rounds: int) -> None:
+    """Each round would be judged by itself: seconds for what takes none."""
+    (source,) = padiff.diff(Looped(rounds), Looped(rounds, 0.11), X).sources
+    assert (source.cause is not None) is (rounds == 3), source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
@@ -56,7 +56,7 @@ from padiff.refinement import (
     without_mismatches,
 )
 from padiff.report import Note, Report
-from padiff.trace import Call, SharedStore, Trace, ValueStore
+from padiff.trace import SharedStore, Trace, ValueStore
 
 
 @with_known_options
@@ -178,8 +178,8 @@ class Run:
             self._with_own_constants()
         matching = Matching(self.reference, self.candidate, self.specials, self.resolved)
         followed = self.correspondence is None and not matching.is_named
-        trace = self._recorded(store, followed=followed)
-        evidence = self._evidence(trace, store, followed=followed)
+        trace = self.recorded(store, followed=followed)
+        evidence = self.evidence(trace, store, followed=followed)
         if self.correspondence is None:
             self.correspondence = matching.matched(evidence)
         with_batches_divided(self.correspondence, evidence)
@@ -220,18 +220,6 @@ class Run:
         self.begun = True
         return True
 
-    def look_into(self, known: Correspondence, paths: Collection[str]) -> Outcome:
-        """Return what the operations in the candidate's modules of some paths show, forward, on what is known."""
-        with closing(self.store()) as store:
-            trace = self._recorded(store, followed=False)
-            evidence = self._evidence(trace, store, followed=False)
-            known = aligned(known, evidence)
-            outside = [pair for pair in known.alignment.pairs[1:] if not _is_within(pair.candidate, paths)]
-            known = attrs.evolve(known, calls=known.alignment.without(outside))
-            known = with_operations_matched(known, evidence)
-            self.outcome.gather(0, known, trace, evidence.free(known.axes), evidence.judged(known))
-        return self.outcome
-
     def begin(self, tasks: tuple[Task, Task]) -> None:
         """Go on from the reference's weights as they are now, on other tasks."""
         self.tasks = tasks if self.options.backward else _forward(tasks)
@@ -244,14 +232,17 @@ class Run:
             self.candidate.assign(self.own)
             self.own.clear()
 
-    def _recorded(self, store: ValueStore, *, followed: bool) -> Trace:
+    def recorded(self, store: ValueStore, *, followed: bool) -> Trace:
+        """Run the reference."""
         self.progress.phase("running the reference")
         with of_side("reference", self.reference, self.tasks[0]):
             trace = self.reference.record(attrs.evolve(self.tasks[0], flow=followed), store)
         check_reference(self.reference, trace)
         return trace
 
-    def _evidence(self, trace: Trace, store: ValueStore, *, followed: bool) -> Evidence:
+    def evidence(self, trace: Trace, store: ValueStore, *, followed: bool) -> Evidence:
+        """Return what gathers evidence on the candidate, beside the reference's trace."""
+
         def run(side: Side, task: Task) -> Trace:
             self.progress.phase("running the candidate")
             with of_side("candidate", self.candidate, task):
@@ -337,10 +328,6 @@ class Run:
             operations=options.operations,
             free_runs=outcome.free_runs,
         )
-
-
-def _is_within(call: Call, paths: Collection[str]) -> bool:
-    return any(one.path in paths for one in (call, *call.ancestors()))
 
 
 def _forward(tasks: tuple[Task, Task]) -> tuple[Task, Task]:

@@ -192,7 +192,7 @@ def _unnamed(matches: Sequence[UnitMatch], group: Sequence[int]) -> list[int]:
 
 
 def _callers(known: Correspondence, alignment: Alignment) -> dict[HeldUnit, set[Key]]:
-    """Return, of each matched unit of the candidate's that the dataflow does not tell apart, the calls that call it.
+    """Return the calls that call each matched unit of the candidate's that is like others in the dataflow.
 
     What a matched call around them uses whole is no call of theirs: there is nothing to exchange. Of what gives
     nothing that can be compared and fed, the code around shows nothing: its weights tell, which stay where they are.

@@ -10,6 +10,7 @@ from padiff.report._compared import ComparedCall
 from padiff.report._finding import Finding, Phase, Verdict
 from padiff.report._report import Report
 
+_Paths = tuple[str | None, str | None]
 _FEW = 3
 """So many blocks are not folded."""
 _SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "frozen", "tied")
@@ -44,10 +45,11 @@ def blocks_of(report: Report) -> list[Block]:
         if len(found) > _FEW:
             alone = [group for group in alone if group not in found]
             folds.append([piece for group in found for piece in group])
+    ran = _ran(report.calls)
     blocks: list[Block] = []
     for group in [*folds, *alone]:
         start, fold = count_of(blocks) + 1, len(blocks) < len(folds)
-        one = fold or _is_set(group[0][0]) or _wherever_it_runs(group, report.calls)
+        one = fold or _is_set(group[0][0]) or _wherever_they_run(group, ran)
         count = 1 if one else len({(piece[0].reference.path, piece[0].candidate.path) for piece in group})
         blocks.append(Block([one for piece in group for one in piece], range(start, start + count), fold))
     return blocks
@@ -62,7 +64,17 @@ def _is_set(source: Finding) -> bool:
     return source.is_caused_by(*_SETTINGS) and not trouble(source)
 
 
-def _wherever_it_runs(group: Sequence[Sequence[Finding]], calls: Sequence[ComparedCall]) -> bool:
+def _ran(calls: Sequence[ComparedCall]) -> list[set[_Paths]]:
+    """Return, of each piece of code, where it ran: the paths of the calls that were compared."""
+    found: dict[object, set[_Paths]] = {}
+    for call in calls:
+        if call.reference is not None and call.candidate is not None:
+            code = tuple((side.class_name, side.location) for side in (call.reference, call.candidate))
+            found.setdefault(code, set()).add((call.reference.path, call.candidate.path))
+    return list(found.values())
+
+
+def _wherever_they_run(group: Sequence[Sequence[Finding]], ran: Sequence[set[_Paths]]) -> bool:
     """Return whether the same lines of code differ in every call that was compared: the lines are it, one fault.
 
     Where they differ in some calls alone, what these calls hold is it: a fault of its own in each.
@@ -70,12 +82,7 @@ def _wherever_it_runs(group: Sequence[Sequence[Finding]], calls: Sequence[Compar
     if group[0][0].phase not in (Phase.FORWARD, Phase.BACKWARD) and group[0][0].cause is None:
         return False  # values that nobody loaded
     wrong = {(one.reference.path, one.candidate.path) for piece in group for one in piece}
-    ran: dict[object, set[tuple[str | None, str | None]]] = {}
-    for call in calls:
-        if call.reference is not None and call.candidate is not None:
-            code = tuple((side.class_name, side.location) for side in (call.reference, call.candidate))
-            ran.setdefault(code, set()).add((call.reference.path, call.candidate.path))
-    return [paths for paths in ran.values() if paths & wrong] == [wrong]
+    return [paths for paths in ran if paths & wrong] == [wrong]
 
 
 def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
@@ -106,10 +113,11 @@ def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
     pieces: list[list[Finding]] = []
     known: dict[object, list[Finding]] = {}
     for source in sources:
-        own = source.cause is None and (source.between is not None or source.what.kind in _GRADIENTS)
+        own = source.between is not None or (source.cause is None and source.what.kind in _GRADIENTS)
         sides = [(number, side.path, side.call) for number, side in enumerate((source.reference, source.candidate))]
         lacking = source.is_caused_by("missing_module") or trouble(source) in _OF_SIZE
-        keys = [(source.phase, source.step, place) for place in (sides if own else [tuple(sides)] if lacking else [])]
+        places = sides if own else [tuple(sides)] if lacking else []
+        keys = [(source.phase, source.step, source.cause if own else None, place) for place in places]
         joins = [] if trouble(source) == _OF_SIZE[0] else keys
         piece: list[Finding] = next((known[key] for key in joins if key in known), [])
         if not piece:
