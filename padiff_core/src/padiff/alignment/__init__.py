@@ -21,5 +21,5 @@ from padiff.alignment._pairs import (
     same_sort,
 )
 from padiff.alignment._resolved import MappedParameter, Resolved, region_of
-from padiff.alignment._rows import may_be_permuted, recorded_row_orders, row_orders
+from padiff.alignment._rows import may_be_permuted, orders_within, recorded_row_orders, row_orders
 from padiff.alignment._sequences import align_sequences, forward_run

@@ -6,7 +6,7 @@ another one takes the order of what the same call, or one beside it, took before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -23,6 +23,8 @@ _DIRECTIONS = 8
 _LOOKED_AT = 8
 """Values that are looked at for the numbers of the reference."""
 Beside = tuple[Array | None, Array | None]
+_MOST_AXES = 5
+"""Axes along which a value may have the channels of a parameter whose rows are in another order."""
 _FLAT = 2
 """Axes of a value of which the second is no axis of rows: (tokens, features)."""
 
@@ -59,10 +61,15 @@ def _are_among(numbers: Array, whole: Array, eps: float) -> bool:
     return bool((nearest <= ROUNDING(eps) * np.sqrt(np.mean(np.square(known)))).all())
 
 
-def row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Orders:
-    """Return how the candidate's values are read whose rows are in another order; it was recorded with its values."""
+def row_orders(
+    alignment: Alignment, reference: Trace, candidate: Trace, known: Iterable[tuple[int, ...]] = ()
+) -> Orders:
+    """Return how the candidate's values are read whose rows are in another order; it was recorded with its values.
+
+    The orders of parameters' rows are ``known``: what these make may be in one of them, along whatever axis.
+    """
     found: dict[tuple[str, int, str, int], Order] = {}
-    rows = _Rows()
+    rows = _Rows(known=known)
     root = alignment.pairs[0]
     for pair, what, index, ours, theirs in _values(alignment):
         mine, yours = reference.value(ours), candidate.value(theirs)
@@ -76,14 +83,16 @@ def row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Orde
     return found
 
 
-def recorded_row_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Orders:
+def recorded_row_orders(
+    alignment: Alignment, reference: Trace, candidate: Trace, known: Iterable[tuple[int, ...]] = ()
+) -> Orders:
     """Return how the candidate's values are read whose rows are in another order, in two recorded runs.
 
     Nothing can be fed to bear it out. So an order counts where the rows themselves are the same, and where a call takes
     values in it and gives them in it: what takes rows in one order and gives them in another did that itself.
     """
     found: dict[tuple[str, int, str, int], Order] = {}
-    rows = _Rows(exact=True)
+    rows = _Rows(exact=True, known=known)
     for pair, what, index, ours, theirs in _values(alignment):
         few, fewer = reference.samples.get(ours.token), candidate.samples.get(theirs.token)
         eps = epsilon_of(ours.dtype, theirs.dtype)
@@ -115,9 +124,14 @@ class _Rows:
     Where they are to be ``exact``, rows are matched that are the same as a whole, in whatever order.
     """
 
-    def __init__(self, *, exact: bool = False) -> None:
+    def __init__(self, *, exact: bool = False, known: Iterable[tuple[int, ...]] = ()) -> None:
         self._exact = exact
-        self._known: dict[Order, None] = {}
+        self._known: dict[Order, None] = {
+            Order((), order, along): None
+            for rows in known
+            for order in orders_within(rows)
+            for along in range(_MOST_AXES)
+        }
         self._last: dict[tuple[Call | None, int], Order | None] = {}
         """(a call, or the one around it, and how many rows) -> the order that was found last."""
 
@@ -155,15 +169,18 @@ class _Rows:
     def _chosen(
         self, call: Call, ours: Array, theirs: Array, same: float, plain: float, error: float, best: Order | None
     ) -> Order | None:
-        """Choose: what is the same; else what is near, where its own order is not far better; else what is better."""
+        """Choose: what is the same; else what is near, where no other is far better; else what is far better."""
         near = self._near(call, ours)
         if error <= same:
             return best
         if plain <= same:
             return None
-        if (call, ours.shape[0]) in self._last or near is not None:
-            return None if near is None or plain <= ORDER(0.0) * _error(ours, near.read(theirs)) else near
-        return best if error <= ORDER(0.0) * min(1.0, plain) else None
+        if near is None:
+            return None if (call, ours.shape[0]) in self._last or error > ORDER(0.0) * min(1.0, plain) else best
+        far = _error(ours, near.read(theirs))
+        if error <= ORDER(0.0) * min(far, plain):
+            return best
+        return None if plain <= ORDER(0.0) * far else near
 
     def _near(self, call: Call, ours: Array) -> Order | None:
         """Return the order of what the same call took, or one beside it, if it fits."""
@@ -183,6 +200,18 @@ class _Rows:
             for rows, along in {(order.rows, order.along): None for order in self._known}
             if along < ours.ndim and ours.shape[along] == len(rows)
         ]
+
+
+def orders_within(rows: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield an order of channels, and those of the parts that code cuts them into: of heads, and within each."""
+    yield rows
+    for size in (size for size in range(2, len(rows)) if not len(rows) % size):
+        parts = np.reshape(rows, (-1, size))
+        firsts = parts.min(axis=1, keepdims=True)
+        inner = parts - firsts
+        if (inner == inner[0]).all() and inner.max() < size:
+            orders = tuple(inner[0].tolist()), tuple((firsts[:, 0] // size).tolist())
+            yield from (order for order in orders if order != tuple(range(len(order))))
 
 
 def _error(ours: Array, theirs: Array) -> float:

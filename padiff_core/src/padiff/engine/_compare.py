@@ -11,12 +11,13 @@ from typing import Any, get_args
 
 import attrs
 
-from padiff.alignment import LayerMap, recorded_row_orders, resolve
+from padiff.alignment import LayerMap, resolve
 from padiff.distributed import Padding, explained, merged_runs, padding_in_loss, rank_notes
 from padiff.engine._checks import dtype_notes, with_known_options
 from padiff.engine._force import Forced, force_model, forced_steps
 from padiff.engine._matching import Matching
 from padiff.engine._open import finished_steps, opened
+from padiff.engine._recorded_rows import evidence_of, in_best_order, left_to_explain, read_in, with_rows
 from padiff.engine._report import report_of
 from padiff.engine._zeros import hiding
 from padiff.errors import InputError
@@ -30,14 +31,14 @@ from padiff.judging import (
     axis_notes,
     measures_of,
     measuring,
+    reordered_notes,
     rule_of,
     without_settings_seen,
 )
-from padiff.numerics import SKETCH_ERROR, Difference
+from padiff.numerics import SKETCH_ERROR
 from padiff.options import DiffOptions
-from padiff.parameters import Correspondence, Link, Specials, padded_rows
-from padiff.recording import Orders, Task, composed
-from padiff.refinement import Evidence, aligned, in_slices, read_so
+from padiff.parameters import Correspondence, Specials, padded_rows
+from padiff.refinement import aligned, in_slices
 from padiff.report import SIDES, Figures, Finding, Note, RecordedRuns, Report, Verdict
 from padiff.trace import Kept, Run, Trace, listed
 
@@ -153,24 +154,26 @@ def _compared(
             notes += dtype_notes(*sides)
             notes += resolved.notes
             specials, whole = Specials(sides[0].about, sides[1].about), all(side.whole for side in sides)
-            known = Matching(sides[0], sides[1], specials, resolved, whole).matched(_evidence(sides, meter))
+            known = Matching(sides[0], sides[1], specials, resolved, whole).matched(evidence_of(sides, meter))
         assert known is not None
-        known = aligned(attrs.evolve(known, calls=None), _evidence(sides, meter))
+        known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
         if (sliced := in_slices(known.alignment, (sides[0].trace, sides[1].trace))) is not None:
             sides = both = _as_traced(sides, sliced[0])
             notes += [sliced[1]] if sliced[1] not in notes else []
             meter = Meter(sides, by)
-            known = aligned(attrs.evolve(known, calls=None), _evidence(sides, meter))
-        sides = sides[0], _read_in(sides[1], known.axes)
+            known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
+        if number == steps[0]:
+            known = in_best_order(found, number, known, sides, meter)
+        sides = sides[0], read_in(sides[1], known.axes)
         before = found.forked()
         known, read = found.gather(number, sides, known, meter), known
-        further = _rows(before, found, read, both, meter)
+        further = with_rows(before, found, read, both, meter)
         if further is not None:
             again = before.forked()
-            again.gather(number, (sides[0], _read_in(both[1], further.axes)), further, meter)
-            if _left_to_explain(again) < _left_to_explain(found):
+            again.gather(number, (sides[0], read_in(both[1], further.axes)), further, meter)
+            if left_to_explain(again) < left_to_explain(found):
                 found, read = again, further
-        notes += axis_notes(read) if number == steps[0] else []
+        notes += [*axis_notes(read), *reordered_notes(read)] if number == steps[0] else []
         found.findings[:] = padding_in_loss(found.findings, runs, number, padding)
         found.findings[:] = explained(found.findings, runs, [side.trace for side in both], number)
         found.notes = without_settings_seen(found.notes, found.findings)
@@ -200,30 +203,6 @@ def _as_traced(
 ) -> tuple[RecordedSide, RecordedSide]:
     """Return the sides of a step with other traces of it."""
     return attrs.evolve(sides[0], trace=traces[0]), attrs.evolve(sides[1], trace=traces[1])
-
-
-def _read_in(side: RecordedSide, axes: Orders) -> RecordedSide:
-    return side.permuted(axes) if axes else side
-
-
-def _rows(
-    before: Recorded, found: Recorded, known: Correspondence, sides: tuple[RecordedSide, RecordedSide], meter: Meter
-) -> Correspondence | None:
-    """Return the correspondence of a step with rows read in another order; None where nothing tells of one.
-
-    Which row is which may be another thing in each step: tokens go to other experts.
-    """
-    if _left_to_explain(found) == _left_to_explain(before):
-        return None
-    trace = _read_in(sides[1], known.axes).trace
-    further = recorded_row_orders(known.alignment, sides[0].trace, trace)
-    return read_so(known, composed(known.axes, further), _evidence(sides, meter)) if further else None
-
-
-def _left_to_explain(found: Recorded) -> tuple[int, int, int]:
-    """Return how many sources were found, how many matched calls were dropped, and what else differs."""
-    findings = found.findings
-    return sum(one.source for one in findings), found.dropped, sum(one.counts for one in findings)
 
 
 def _steps(runs: Sequence[Run], step: int | None) -> list[int]:
@@ -293,20 +272,6 @@ def _of_side(name: str, run: Run, step: int) -> Trace:
     except InputError as error:
         msg = f"the {name}: {error}"
         raise InputError(msg) from error
-
-
-def _evidence(sides: Any, meter: Meter) -> Evidence:
-    def run(side: Any, _: Task) -> Trace:
-        trace: Trace = side.trace
-        return trace
-
-    def measured(link: Link) -> Difference | None:
-        size = meter.before(link)
-        return None if size is None else size.difference
-
-    ours, theirs = sides
-    task = Task((), {})
-    return Evidence(ours, theirs, task, task, ours.trace, run, measures_of(None), transfer=False, measured=measured)
 
 
 def _estimated(figures: Figures | None) -> Figures | None:

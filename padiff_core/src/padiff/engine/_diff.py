@@ -35,6 +35,7 @@ from padiff.judging import (
     naming_notes,
     parameter_findings,
     part_notes,
+    reordered_notes,
     rule_of,
     special_notes,
     step_both,
@@ -280,7 +281,7 @@ class Run:
             counts=judge.counts,
         )
         self.outcome.notes += part_notes(known, self.resolved.ignored, judge.counts)
-        self.outcome.notes += [*constant_notes(known), *naming_notes(known)]
+        self.outcome.notes += [*constant_notes(known), *naming_notes(known), *reordered_notes(known)]
         sides = self.reference, self.candidate
         self.outcome.notes += unregistered_notes(sides)
         if self.options.optimizers:

@@ -25,12 +25,14 @@ from padiff.parameters import (
 )
 from padiff.refinement import (
     Evidence,
+    is_given,
     with_batches_divided,
     with_buffers_matched,
     with_buffers_named,
     with_exchanges_by_value,
     with_layouts,
     with_layouts_by_value,
+    with_rows_by_value,
     with_sums,
 )
 
@@ -81,12 +83,20 @@ class Matching:
         if known is None:
             known = _paired(ours, theirs, evidence, self.fixed)
             if self.valued:
-                known = with_layouts_by_value(with_exchanges_by_value(known, evidence), evidence)
+                known = with_exchanges_by_value(known, evidence)
         elif self.valued and not evidence.transfer and not all(map(evidence.holds_alike, known.matches)):
             known = with_exchanges_by_value(known, evidence)
         known = (with_buffers_matched if self.valued else with_buffers_named)(with_copies(known), evidence)
+        known = _as_given(known, evidence) if self.valued else known
         evidence.assign(known.matches)
         return known
+
+
+def _as_given(known: Correspondence, evidence: Evidence) -> Correspondence:
+    """Let what the candidate was given already tell in which order it is to hold what: its user may have loaded it."""
+    if evidence.transfer and not is_given(known, evidence):
+        return known
+    return with_rows_by_value(with_layouts_by_value(known, evidence), evidence)
 
 
 def _paired(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) -> Correspondence:
@@ -101,7 +111,7 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
     candidate = evidence.candidate
     guess = defined_alike(ours, theirs, fixed)
     names = None if guess is None else guess.names()
-    guess = guess and with_buffers_matched(guess, evidence)
+    guess = guess and _as_given(with_buffers_matched(guess, evidence), evidence)
     paths = [] if guess is None else dict.fromkeys(link.candidate.parameter.path for _, link in guess.links)
     before = {path: np.array(candidate.value(path)) for path in paths}
     try:
@@ -113,15 +123,17 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
     except BaseException:
         candidate.assign(before)
         raise
-    if guess is not None and names == known.names():
+    if guess is not None and names == known.names() and not guess.row_orders:
         known = with_buffers_matched(known, evidence)
         if known.names() != guess.names():  # buffers that the dataflow alone told
             evidence.give(known)
         return known
     candidate.assign(before)
-    known = with_buffers_matched(known, evidence)
+    known = _as_given(with_buffers_matched(known, evidence), evidence)
+    told = all(any(map(evidence.holds_alike, one.matches)) for one in known.packed)
+    told = told and all(map(evidence.holds_alike, known.open))
     evidence.give(known)
-    if known.ambiguous:
+    if known.ambiguous and not told:
         with_batches_divided(known, evidence)
         known = with_layouts(known, evidence)
         evidence.forget_runs()

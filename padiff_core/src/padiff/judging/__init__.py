@@ -16,7 +16,7 @@ from padiff.judging._forced._state import of_gradients
 from padiff.judging._forced._wholes import Ends, Gradients, Runs
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures, measures_of
-from padiff.judging._notes import axis_notes, naming_notes, unregistered_notes
+from padiff.judging._notes import axis_notes, naming_notes, reordered_notes, unregistered_notes
 from padiff.judging._optimizer_step import rate_between, shown_setting, step_both
 from padiff.judging._parameters import constant_notes, is_close, parameter_findings, special_notes
 from padiff.judging._parts import part_notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 
-from padiff.alignment import Alignment, Pair, first_step, namesakes, unwrapped
+from padiff.alignment import Alignment, Pair, first_step, namesakes, orders_within, unwrapped
 from padiff.forcing import Side
 from padiff.judging._ends import cache_notes
 from padiff.judging._extra_calls import extra_calls
@@ -21,12 +21,13 @@ def axis_notes(known: Correspondence) -> Iterator[Note]:
     """Yield notes on the orders in which the candidate's values are read, and the modules whose they are."""
     orders: dict[tuple[int, ...], dict[str, None]] = {}
     rows: dict[str, None] = {}
+    of_parameters = {order for whole in known.row_orders for order in orders_within(whole)}
     for (path, ordinal, *_), order in known.axes.items():
         if known.alignment.of_key((path, ordinal)) is None:
             continue
         if order.axes != tuple(range(len(order.axes))):
             orders.setdefault(order.axes, {})[path] = None
-        if order.rows:
+        if order.rows and order.rows not in of_parameters:
             rows[path] = None
     if rows:
         yield Note("row_order", {"modules": list(rows)})
@@ -37,6 +38,13 @@ def axis_notes(known: Correspondence) -> Iterator[Note]:
     kinds = {pair.candidate.module.kind for pair in known.alignment.pairs if pair.candidate.path in turned}
     images = any(kind is not None and LAYOUT in CATALOGUE[kind].settings for kind in kinds)
     yield Note("axis_order", {"orders": told, "images": images})
+
+
+def reordered_notes(known: Correspondence) -> Iterator[Note]:
+    """Yield which parameters hold the reference's rows in another order, with which the candidate's code goes."""
+    held = [link.candidate.parameter.path for _, link in known.links if link.orders]
+    if held:
+        yield Note("reordered", {"parameters": list(dict.fromkeys(held))})
 
 
 def notes_of(alignment: Alignment, found: Sequence[Finding], compared: Set[int] | None = None) -> Iterator[Note]:

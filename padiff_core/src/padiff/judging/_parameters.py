@@ -13,11 +13,13 @@ from padiff.judging._parts import Ignored, holders_of, part_finding, parts_of, p
 from padiff.judging._sizes import size_of
 from padiff.judging._tolerance import Rule
 from padiff.kinds import Part
-from padiff.numerics import SAME, Array, difference, is_suspect
+from padiff.numerics import SAME, Array, difference, is_suspect, reordered, reorderings, same_numbers
 from padiff.parameters import Correspondence, Held, HeldUnit, Link, PartAlone, UnitMatch, canonical
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import Summary, contrasts
 
+_SHOWN = 8
+"""Rows of which a cause says where they lie."""
 Reading = Callable[[Link], tuple[Any, Any]]
 """Returns what both sides hold of a link in one layout: values, or summaries of them; None where that is not known."""
 
@@ -194,9 +196,19 @@ def _with_other_values(
         exact = None if copied else rule
         if is_close(ours, theirs, exact):
             continue
-        square = ours.ndim == 2 and ours.shape[0] == ours.shape[1]
-        cause = Cause("transposed", verified=True) if square and is_close(ours.T, theirs, exact) else None
+        cause = _in_another_order(ours, theirs, exact)
         yield _differing(match, link, Figures.of(difference(ours, theirs), measures(ours, theirs)), cause)
+
+
+def _in_another_order(ours: Array, theirs: Array, rule: Rule | None) -> Cause | None:
+    """Return that two parameters hold the same in another order, where they do."""
+    if ours.ndim == 2 and ours.shape[0] == ours.shape[1] and is_close(ours.T, theirs, rule):
+        return Cause("transposed", verified=True)
+    for orders in reorderings(ours, theirs) if same_numbers(ours, theirs) else ():
+        if is_close(reordered(ours, orders), theirs, rule):
+            shown = {name: list(order[:_SHOWN]) for name, order in zip(("rows", "columns"), orders, strict=False)}
+            return Cause("reordered", shown, verified=True)
+    return None
 
 
 def _differing(match: UnitMatch, link: Link, figures: Figures, cause: Cause | None) -> Finding:

@@ -15,6 +15,7 @@ from padiff.numerics._compare import beside_masks, close, difference, root_mean_
 from padiff.numerics._dtypes import Array, Seen, is_array, numpy_dtype, read_only, same_bytes
 from padiff.numerics._figures import Difference
 from padiff.numerics._fingerprint import fingerprint
+from padiff.numerics._reordered import reordered, reorderings
 from padiff.numerics._rounding import (
     ACCUMULATED,
     ACCUMULATION,

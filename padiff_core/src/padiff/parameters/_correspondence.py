@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -105,6 +105,20 @@ class Correspondence:
     def ambiguous(self) -> bool:
         """Return whether a layout is open, which parameter is which, or how a layer packs others."""
         return bool(self.packed or self.open)
+
+    @property
+    def row_orders(self) -> list[tuple[int, ...]]:
+        """Return the orders in which channels are read that parameters have a row for, where these are in others."""
+        return list(dict.fromkeys(order for _, link in self.links for order in link.read_in if order))
+
+    def in_order(self, which: Callable[[UnitMatch], bool] = lambda match: True) -> Correspondence:
+        """Return the correspondence with the rows of all parameters, or of some matches', in the reference's order."""
+        reordered = [match for match in self.matches if any(link.orders for link in match.links) and which(match)]
+        plain = {
+            match: attrs.evolve(match, links=[attrs.evolve(link, orders=()) for link in match.links])
+            for match in reordered
+        }
+        return self.rematched(plain) if plain else self
 
     def rematched(self, changed: Mapping[UnitMatch, UnitMatch]) -> Correspondence:
         """Return the correspondence with some matches replaced by others."""

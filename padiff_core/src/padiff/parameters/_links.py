@@ -9,7 +9,7 @@ from typing import ClassVar
 import attrs
 import numpy as np
 
-from padiff.numerics import Array, laid_out
+from padiff.numerics import Array, laid_out, reordered
 from padiff.parameters._special import Relation
 from padiff.parameters._units import Held, HeldUnit, Native
 
@@ -37,6 +37,8 @@ class Link:
     """The order of the axes of the side that has more of them, in which joined they make those of the other one."""
     mapped: bool = False
     """Whether the user said so."""
+    orders: tuple[tuple[int, ...], ...] = ()
+    """For each axis, as far as any are not in order, which of the reference's rows along it the candidate's are."""
 
     @property
     def ways(self) -> list[Link]:
@@ -57,10 +59,16 @@ class Link:
         """Return how the candidate holds the values, in words."""
         if self.axes is not None:
             return f"axes as ({', '.join(map(str, self.axes))})"
+        if self.orders:
+            return "rows in another order"
         return "transposed" if self.transposed else "as in the reference"
 
     def to_candidate(self, array: Array) -> Array:
-        """Return a canonical array of the reference in the candidate's orientation and rank: a view if possible."""
+        """Return a canonical array of the reference as the candidate holds it: a view if possible."""
+        return reordered(self._turned(array), self.orders)
+
+    def _turned(self, array: Array) -> Array:
+        """Return a canonical array of the reference in the candidate's orientation and rank."""
         if self.axes is not None:
             return self._in_order(array)
         shape = self.candidate.shape
@@ -81,7 +89,12 @@ class Link:
     @property
     def alike(self) -> bool:
         """Return whether both sides hold the values in one order, as far as their parts tell."""
-        return not (self.transposed or self.open or self.axes)
+        return not (self.transposed or self.open or self.axes or self.orders)
+
+    @property
+    def read_in(self) -> list[tuple[int, ...]]:
+        """Return in which order channels are read, for each axis of which the rows are in another order."""
+        return [tuple(np.argsort(order).tolist()) for order in self.orders]
 
     @property
     def packed(self) -> bool:

@@ -7,20 +7,23 @@ and right once it is given the reference's value as it is. That refutes the orde
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import attrs
 
-from padiff.alignment import Pair, may_be_permuted, orders_between, row_orders
+from padiff.alignment import may_be_permuted, orders_between, row_orders
 from padiff.judging import Judge, Suspicion
 from padiff.numerics import SAME, difference, epsilon
 from padiff.parameters import Correspondence
 from padiff.recording import Order, Orders, composed
-from padiff.refinement._axes import read_so, without
+from padiff.refinement._axes import aligned, read_so, without
 from padiff.refinement._evidence import Evidence
+from padiff.refinement._rows import as_read, in_order, read_in_rows
 from padiff.refinement._trials import RIGHT, Trial
 from padiff.report import Verdict
+from padiff.trace import Key
 
 _MOST = 4
 """Calls whose order is doubted: one transposition that was forgotten puts few in doubt."""
@@ -31,15 +34,17 @@ _TRIES = 8
 def with_orders_borne_out(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Return the correspondence with each value read in the order that forcing bears out.
 
-    The candidate runs forced once, and again for each of a few values whose order is in doubt.
+    The candidate runs forced once, and again for each of a few values whose order is in doubt. Parameters whose rows
+    are in another order stay so where the code goes with them; the others differ.
     """
-    correspondence = _as_forced(_with_rows(correspondence, evidence), evidence)
-    if not correspondence.axes:
-        return correspondence
-    wrong = {s.pair.key: s.pair for s in _wrong(correspondence, evidence)}
-    for pair in list(wrong.values())[:_MOST]:
-        correspondence = _unless_refuted(correspondence, pair, evidence)
-    return correspondence
+    found = _unless_refuted(_as_forced(_with_rows(correspondence, evidence), evidence), evidence)
+    if not correspondence.row_orders:
+        return found
+    plain = in_order(found, {suspicion.pair.key for suspicion in _wrong(found, evidence)}, of=correspondence)
+    if plain is correspondence:
+        return as_read(found, evidence)
+    evidence.give(plain)
+    return with_orders_borne_out(aligned(plain, evidence), evidence)
 
 
 def _with_rows(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -48,10 +53,12 @@ def _with_rows(correspondence: Correspondence, evidence: Evidence) -> Correspond
     alike = cache(
         lambda: evidence.transfer or all(evidence.holds_alike(match) for match in correspondence.matches if match.links)
     )
-    if not may_be_permuted(correspondence.alignment, evidence.trace, free, alike):
+    known = correspondence.row_orders
+    if not known and not may_be_permuted(correspondence.alignment, evidence.trace, free, alike):
         return correspondence
     with evidence.whole(correspondence.axes) as whole:
-        further = row_orders(correspondence.alignment, evidence.trace, whole)
+        further = row_orders(correspondence.alignment, evidence.trace, whole, known)
+    further = without({**further, **read_in_rows(correspondence)}, correspondence.refuted)
     if not further:
         return correspondence
     before = len(_wrong(correspondence, evidence))
@@ -68,27 +75,43 @@ def _wrong(correspondence: Correspondence, evidence: Evidence) -> list[Suspicion
     return list(found.values())
 
 
-def _unless_refuted(correspondence: Correspondence, pair: Pair, evidence: Evidence) -> Correspondence:
-    """Return the correspondence with the order of a call's values refuted, where these alone make the call wrong."""
-    inside = {call.key for call in pair.candidate.subtree()}
+def _unless_refuted(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence without the orders that alone make code wrong, each in all wrong calls of a class."""
+    tried: set[Key] = set()
+    wrong = _wrong(correspondence, evidence) if correspondence.axes else []
+    while len(tried) < _MOST and (left := [one.pair for one in wrong if one.pair.key not in tried]):
+        first = left[0].candidate
+        alike = [pair.key for pair in left if pair.candidate.module.class_name == first.module.class_name]
+        plain = _refuted(correspondence, alike, evidence)
+        tried.add(first.key)
+        if plain is not None:
+            correspondence, wrong = plain, _wrong(plain, evidence)
+    return correspondence
+
+
+def _refuted(correspondence: Correspondence, keys: Sequence[Key], evidence: Evidence) -> Correspondence | None:
+    """Return the correspondence without the orders in some calls; None unless these alone make the first wrong."""
+    pairs = [pair for pair in map(correspondence.alignment.of_key, keys) if pair is not None]
+    inside = {call.key for one in pairs for call in one.candidate.subtree() if call.parent is not None}
     places = {place for place in correspondence.axes if place[:2] in inside}
-    if pair.candidate.parent is None or not any(place[:3] == (*pair.key, "input") for place in places):
-        return correspondence
+    pair = next(iter(pairs), None)
+    if pair is None or not places:
+        return None
     refuted = correspondence.refuted | places
     plain = attrs.evolve(correspondence, refuted=refuted)
     plain = read_so(plain, without(correspondence.axes, refuted), evidence)
     same = plain.alignment.of_candidate(pair.candidate)
     if same is None or same.reference is not pair.reference:
-        return correspondence
+        return None
     # In the whole model shapes may no longer be the reference's; given its values the call has them.
     given = attrs.evolve(same)
     given.inputs, given.outputs = pair.inputs, pair.outputs
     bench = evidence.bench(plain)
     if Trial(bench, given, bench.trace).error(plain.alignment.with_pair(given)) > RIGHT:
-        return correspondence
+        return None
     # What is as right as it is read now is wrong for another reason: a norm is right either way, but for its epsilon.
     now = evidence.bench(correspondence)
-    return plain if Trial(now, pair, now.trace).error(correspondence.alignment) > RIGHT else correspondence
+    return plain if Trial(now, pair, now.trace).error(correspondence.alignment) > RIGHT else None
 
 
 def _as_forced(correspondence: Correspondence, evidence: Evidence) -> Correspondence:

@@ -79,6 +79,14 @@ CAUSES: Mapping[str, Phrase] = {
         "agree (a LeakyReLU at zero has the slope 1 in one framework, its negative slope in another)"
     ),
     "transposed": "equal when transposed",
+    "reordered": lambda data: (
+        "the reference's, with its "
+        + " and ".join(
+            f"{axis} in another order ({', '.join(map(str, data[axis]))}, ...)"
+            for axis in ("rows", "columns")
+            if data.get(axis)
+        )
+    ),
     "tied": "tied in the {side}, not tied in the {other}",
 }
 

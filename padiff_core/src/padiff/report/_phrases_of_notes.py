@@ -137,6 +137,10 @@ NOTES: Mapping[str, Phrase] = {
         "that way"
     ),
     "axis_order": _axis_order,
+    "reordered": (
+        "the candidate holds the reference's rows or columns in another order, and its code takes them so: "
+        "{parameters:few}"
+    ),
     "row_order": (
         "the candidate has rows (tokens, or samples) in another order than the reference, and is read in the "
         "reference's: at {modules:quoted}"

@@ -1,0 +1,51 @@
+"""Find the order in which the rows and columns of one array make another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from padiff.numerics._dtypes import Array
+
+Rows = tuple[int, ...]
+
+
+def reordered(array: Array, orders: Sequence[Rows]) -> Array:
+    """Return an array with its rows along each axis in an order; where that is empty, as they are."""
+    for axis, order in enumerate(orders):
+        array = array.take(order, axis) if order else array
+    return array
+
+
+def reorderings(ours: Array, theirs: Array, known: Sequence[Rows] = ()) -> Iterator[tuple[Rows, ...]]:
+    """Yield orders of rows and columns in which one array may be another of its shape: those that are ``known`` first.
+
+    Rows are matched by a random projection of each. Both axes are in another order only where one of the orders is
+    known. Whether an order is right, whoever asks has to look.
+    """
+    if ours.ndim == 0:
+        return
+    rows, columns = ([one for one in known if ours.shape[axis : axis + 1] == (len(one),)] for axis in (0, 1))
+    if ours.ndim == 1:
+        yield from ((one,) for one in (*rows, _matched(ours, theirs, 0)))
+        return
+    yield from ((one, ()) for one in rows)
+    yield from (((), one) for one in columns)
+    yield from ((_matched(reordered(ours, ((), one)), theirs, 0), one) for one in ((), *columns))
+    yield from ((one, _matched(reordered(ours, (one,)), theirs, 1)) for one in ((), *rows))
+
+
+def _matched(ours: Array, theirs: Array, along: int) -> Rows:
+    """Return which row of one array each row of another is, where both hold the same."""
+    mine, yours = (np.argsort(_projected(one, along), kind="stable") for one in (ours, theirs))
+    rows = np.empty(len(mine), int)
+    rows[yours] = mine
+    return tuple(rows.tolist())
+
+
+def _projected(array: Array, along: int) -> Array:
+    """Return a number for each row of an array that only the same row has."""
+    rows = np.moveaxis(array, along, 0).reshape(array.shape[along], -1)
+    found: Array = rows.astype(np.float64) @ np.random.default_rng(0).standard_normal(rows.shape[1])
+    return found
