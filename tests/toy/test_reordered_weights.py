@@ -152,3 +152,33 @@ def test_recorded_runs_tell_whether_the_code_goes_with_its_weights(wrong: bool, 
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned is not wrong
     assert [finding.candidate.path for finding in report.sources] == (["turn"] if wrong else [])
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["module", "own code"])
+def test_a_port_that_turns_halves_of_what_the_reference_turns_in_pairs_is_told_so(own: bool) -> None:
+    class Inline(Net):
+        """A net that turns what it is told to turn in its own code, and not in a module."""
+
+        halves = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            if own:
+                self.turn = None
+
+        def forward(self, x: Any) -> Any:
+            q, k = (one(x).reshape(3, 5, HEADS, SIZE) for one in (self.q, self.k))
+            q, k = (turned(one, halves=self.halves) for one in (q, k)) if own else self.turn(q, k)
+            x = self.norm(x + F.attention(q.reshape(3, 5, 8), k.reshape(3, 5, 8), self.v(x), HEADS))
+            return self.out(self.inner(self.both(x)[..., :6]))
+
+    class OtherTurn(rows.Module):
+        def forward(self, q: Any, k: Any) -> Any:
+            return turned(q, halves=True), turned(k, halves=True)
+
+    net, other = Inline(), Inline()
+    other.halves = True
+    if not own:
+        other.turn = OtherTurn()
+    (source,) = {str(one.cause) for one in padiff.diff(net, other, X).sources}
+    assert source.startswith("right where the rows of q and k are in another order (0, 2, 1, 3, ")

@@ -43,7 +43,7 @@ def _explained(findings: Sequence[Finding], job: Job, *, alone: bool) -> list[Fi
             cause = _cause_of(one, job)
             said = [] if cause is None else [Evidence("inputs_of_ranks", {"cause": str(cause)})]
             found[number] = attrs.evolve(one, evidence=(*one.evidence, *said))
-        elif one.cause is None or list(one.cause.parameters) == ["gradients"]:  # which leaves the reason open
+        elif one.cause is None or _leaves_open(one.cause):
             cause = _cause_of(one, job)
             unsummed = None if cause is not None or one.cause is not None else _unsummed(one, job)
             found[number] = unsummed or (one if cause is None else attrs.evolve(one, cause=cause))
@@ -63,6 +63,11 @@ def _explained(findings: Sequence[Finding], job: Job, *, alone: bool) -> list[Fi
         if alone and not any(_is_of_ranks(one) and one.step == job.number for one in found):
             found = of_updates(found, job)
     return [_placed(one, job, alone=alone) if one.step == job.number else one for one in found]
+
+
+def _leaves_open(cause: Cause) -> bool:
+    """Return whether a cause says how a value differs, and not why: which ranks hold what tells more."""
+    return cause.name == "rows_in_another_order" or list(cause.parameters) == ["gradients"]
 
 
 def _placed(finding: Finding, job: Job, *, alone: bool) -> Finding:

@@ -54,6 +54,7 @@ from padiff.refinement import (
     with_exchanges,
     with_operations_matched,
     with_orders_borne_out,
+    with_other_rows,
     without_mismatches,
 )
 from padiff.report import Note, Report
@@ -198,6 +199,7 @@ class Run:
         known = without_mismatches(known, evidence)
         if self.options.transfer and first:
             known = with_exchanges(with_dataflow(known, evidence), evidence)
+        known = with_other_rows(known, evidence)
         if first:
             self._tell_parameters(known, evidence.judged(known))
         if self.options.operations:

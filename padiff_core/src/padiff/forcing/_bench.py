@@ -41,6 +41,8 @@ class Bench:
     first input."""
     evaluating: bool = False
     """Whether calls are run in evaluation mode, where few draw random numbers; else in the mode they are in."""
+    orders: Mapping[int, tuple[int, ...]] = attrs.field(factory=dict)
+    """Value of the reference, by its token -> the order of its last axis in which calls are fed it."""
 
     def condition(self, pair: Pair) -> Hashable | None:
         """Return all that replays of a pair rest on: under another alignment they show the same; None where not.
@@ -85,6 +87,7 @@ class Bench:
         """
         below, tied = self._inside(pair, ours=ours), pair
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
+        fed = Reordered(fed, self.orders) if self.orders else fed
         if ours:
             tied = with_itself(pair.reference, pair)
             inputs = [fed.value(leaf) for leaf in pair.reference.inputs]
@@ -148,6 +151,24 @@ class Disturbed:
     def gradient(self, leaf: Leaf) -> Array | None:
         """Return the gradient of a leaf, as it is."""
         return self.trace.gradient(leaf)
+
+
+@attrs.frozen(eq=False)
+class Reordered:
+    """Values, some of which have what lies along their last axis in another order."""
+
+    values: Values
+    orders: Mapping[int, tuple[int, ...]]
+    """By the tokens of the reference."""
+
+    def value(self, leaf: Leaf) -> Array | None:
+        """Return the value of a leaf, in its order."""
+        value, order = self.values.value(leaf), self.orders.get(leaf.token)
+        return value if value is None or order is None else value.take(order, -1)
+
+    def gradient(self, leaf: Leaf) -> Array | None:
+        """Return the gradient of a leaf, as it is."""
+        return self.values.gradient(leaf)
 
 
 def value_reader(spot: Spot, given: Array | None) -> Reader:

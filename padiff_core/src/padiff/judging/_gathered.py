@@ -11,10 +11,10 @@ import attrs
 from padiff.alignment import Pair
 from padiff.judging._findings import finding_of, given_to
 from padiff.judging._parameters import is_equal_tie, tied_on_one_side
-from padiff.judging._parts import Ignored
+from padiff.judging._parts import SHOWN, Ignored
 from padiff.judging._suspicion import Suspicion
 from padiff.parameters import Correspondence
-from padiff.report import ComparedCall, Coverage, Evidence, Figures, Finding, Matching, Note, Phase, Verdict
+from padiff.report import Cause, ComparedCall, Coverage, Evidence, Figures, Finding, Matching, Note, Phase, Verdict
 from padiff.trace import Call, Key
 
 
@@ -77,7 +77,7 @@ class Gathered:
             if one in instead and not finding.rests_on("uncalled"):
                 evidence = Evidence.of("another_layer", called=one.pair.candidate.path, due=sorted(instead[one]))
                 finding = attrs.evolve(finding, evidence=(*finding.evidence, evidence))
-            found.append(finding)
+            found.append(_with_other_rows(finding, known))
         return found
 
     def is_ignored(self, pair: Pair) -> bool:
@@ -88,6 +88,15 @@ class Gathered:
         """Add the compared tree of one step behind those of the others."""
         start = len(self.calls)
         self.calls += [attrs.evolve(one, parent=None if one.parent is None else one.parent + start) for one in calls]
+
+
+def _with_other_rows(finding: Finding, known: Correspondence) -> Finding:
+    """Return a finding on code with the order of rows as its cause under which the code is right."""
+    way = known.other_rows.get(finding.candidate.path or "")
+    if way is None or finding.cause is not None or finding.phase is not Phase.FORWARD:
+        return finding
+    rows = next(iter(way.values()))[:SHOWN]
+    return attrs.evolve(finding, cause=Cause("other_rows", {"layers": list(way), "rows": list(rows)}, verified=True))
 
 
 def _due(suspicion: Suspicion, pairs: Collection[tuple[str, str]]) -> set[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
-from padiff.judging._parts import Ignored, holders_of, part_finding, parts_of, place_held, unmatched
+from padiff.judging._parts import SHOWN, Ignored, holders_of, part_finding, parts_of, place_held, unmatched
 from padiff.judging._sizes import size_of
 from padiff.judging._tolerance import Rule
 from padiff.kinds import Part
@@ -18,8 +18,6 @@ from padiff.parameters import Correspondence, Held, HeldUnit, Link, PartAlone, U
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import Summary, contrasts
 
-_SHOWN = 8
-"""Rows of which a cause says where they lie."""
 Reading = Callable[[Link], tuple[Any, Any]]
 """Returns what both sides hold of a link in one layout: values, or summaries of them; None where that is not known."""
 
@@ -206,8 +204,8 @@ def _in_another_order(ours: Array, theirs: Array, rule: Rule | None) -> Cause | 
         return Cause("transposed", verified=True)
     for orders in reorderings(ours, theirs) if same_numbers(ours, theirs) else ():
         if is_close(reordered(ours, orders), theirs, rule):
-            shown = {name: list(order[:_SHOWN]) for name, order in zip(("rows", "columns"), orders, strict=False)}
-            return Cause("reordered", shown, verified=True)
+            shown = {name: list(order[:SHOWN]) for name, order in zip(("rows", "columns"), orders, strict=False)}
+            return Cause("rows_in_another_order", shown, verified=True)
     return None
 
 

@@ -8,6 +8,8 @@ from typing import Any
 from padiff.parameters import Correspondence, Held, HeldUnit, PartAlone, parts_alone
 from padiff.report import SIDES, Cause, Evidence, Finding, Note, Phase, Place, Verdict, What
 
+SHOWN = 8
+"""Rows of which a cause says where they lie."""
 Ignored = tuple[frozenset[str], frozenset[str]]
 """Paths of modules of the reference, and of the candidate."""
 

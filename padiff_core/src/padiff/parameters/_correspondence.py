@@ -51,6 +51,9 @@ class Correspondence:
     crossed: Mapping[str, tuple[tuple[str, str], ...]] = attrs.field(factory=dict)
     """Candidate's module -> (reference's unit, candidate's unit) under which its code would be right, against names."""
 
+    other_rows: Mapping[str, Mapping[str, tuple[int, ...]]] = attrs.field(factory=dict)
+    """Candidate's module -> layer, as its code names it -> the order of rows under which this code would be right."""
+
     @property
     def sides(self) -> tuple[Sequence[HeldUnit], Sequence[HeldUnit]]:
         """Return the units of both sides, the reference's first."""

@@ -79,12 +79,22 @@ CAUSES: Mapping[str, Phrase] = {
         "agree (a LeakyReLU at zero has the slope 1 in one framework, its negative slope in another)"
     ),
     "transposed": "equal when transposed",
-    "reordered": lambda data: (
+    "rows_in_another_order": lambda data: (
         "the reference's, with its "
         + " and ".join(
             f"{axis} in another order ({', '.join(map(str, data[axis]))}, ...)"
             for axis in ("rows", "columns")
             if data.get(axis)
+        )
+    ),
+    "other_rows": lambda data: (
+        f"right where the rows of {' and '.join(data['layers'])} are in another order "
+        f"({', '.join(map(str, data['rows']))}, ...)"
+        + (
+            ": does one side turn neighbouring channels (rotary positions), the other those half a head apart? Convert "
+            "the weights so, or turn what the reference turns"
+            if len(data["layers"]) > 1
+            else ""
         )
     ),
     "tied": "tied in the {side}, not tied in the {other}",
