@@ -182,3 +182,18 @@ def test_a_port_that_turns_halves_of_what_the_reference_turns_in_pairs_is_told_s
         other.turn = OtherTurn()
     (source,) = {str(one.cause) for one in padiff.diff(net, other, X).sources}
     assert source.startswith("right where the rows of q and k are in another order (0, 2, 1, 3, ")
+
+
+@pytest.mark.parametrize("fault", [None, epsilon], ids=["right", "wrong"])
+def test_weights_that_were_rounded_to_a_narrower_type_are_the_references(fault: Fault | None) -> None:
+    net = Net()
+    port = loaded(net)
+    for one in port.parameters():
+        one.data = one.data.astype(np.float16)
+    if fault is not None:
+        fault(port)
+    held = [held.data.copy() for held in port.parameters()]
+    report = padiff.diff(net, port, X, candidate_inputs=X.astype(np.float16), transfer=False)
+    assert all(np.array_equal(before, now.data) for before, now in zip(held, port.parameters(), strict=True))
+    assert [finding.candidate.path for finding in report.sources] == ([] if fault is None else ["norm"])
+    assert report.aligned is (fault is None)

@@ -88,7 +88,10 @@ class Matching:
             known = with_exchanges_by_value(known, evidence)
         known = (with_buffers_matched if self.valued else with_buffers_named)(with_copies(known), evidence)
         known = _as_given(known, evidence) if self.valued else known
-        evidence.assign(known.matches)
+        if evidence.transfer:
+            evidence.assign(known.matches)
+        elif self.valued:
+            evidence.keep_exact(known)
         return known
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import attrs
@@ -12,7 +13,7 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Side, Spot, force, says_the_same
 from padiff.judging import Ends, Gradients, Judge, Measures, Replays, Rule, Runs, assessing, is_rounding, prove
-from padiff.numerics import ROUNDING, Array, Difference, difference, epsilon, is_suspect, numpy_dtype
+from padiff.numerics import ROUNDING, Array, Difference, difference, epsilon, epsilon_of, is_suspect, numpy_dtype
 from padiff.parameters import Correspondence, Link, UnitMatch, held_of, transfer
 from padiff.recording import Orders, Task, exact
 from padiff.report import SIDES, Note
@@ -108,6 +109,23 @@ class Evidence:
             if is_suspect(apart, numpy_dtype(link.candidate.parameter.dtype)):
                 return False
         return True
+
+    def keep_exact(self, known: Correspondence) -> None:
+        """Let the candidate know the reference's values that it holds in narrower types, as near as these allow.
+
+        It holds what it held; in float64 it computes with the reference's.
+        """
+        exact: dict[str, Array] = {}
+        for _, link in known.links:
+            path, dtype = link.candidate.parameter.path, link.reference.parameter.dtype
+            if epsilon_of(link.candidate.parameter.dtype) > epsilon_of(dtype):
+                ours, theirs = held_of(link, self.reference, self.candidate)
+                if ours is not None and np.array_equal(ours.astype(theirs.dtype), theirs):
+                    current = partial(
+                        np.array, exact.get(path, self.candidate.value(path)), numpy_dtype(dtype), order="C"
+                    )
+                    exact[path] = link.written(ours, current)
+        self.candidate.assign(exact)
 
     def is_rounding(self, correspondence: Correspondence) -> bool:
         """Return whether rounding explains, without another run, what is left between the two free runs."""

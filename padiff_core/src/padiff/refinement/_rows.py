@@ -56,7 +56,10 @@ def with_rows_by_value(correspondence: Correspondence, evidence: Evidence) -> Co
             if type(link) is not Link or not (link.alike and link.straight) or link in turned:
                 continue
             ours, theirs = held_of(link, evidence.reference, evidence.candidate)
-            if ours is None or is_close(ours, theirs, evidence.rule) or not _are_among(theirs, ours):
+            if ours is None or is_close(ours, theirs, evidence.rule):
+                continue
+            ours = ours.astype(theirs.dtype) if theirs.dtype.itemsize < ours.dtype.itemsize else ours
+            if not _are_among(theirs, ours):
                 continue
             ways = (attrs.evolve(link, orders=orders) for orders in reorderings(ours, theirs, [*known][-_KNOWN:]))
             found = next((way for way in ways if is_close(way.to_candidate(ours), theirs, evidence.rule)), None)
