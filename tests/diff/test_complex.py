@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -115,3 +117,44 @@ def test_recorded_complex_parameters_may_be_held_as_real_ones(tmp_path: Any) -> 
         with padiff.record(model, tmp_path / name):
             model(tensor(X)).square().mean().backward()
     assert padiff.compare(tmp_path / "ours", tmp_path / "theirs").aligned
+
+
+ANGLES = torch.outer(torch.arange(5).float(), 10.0 ** -torch.arange(4).float())
+
+
+class Turned(torch.nn.Module):
+    """Attention whose queries and keys are turned, pairs of neighbours as complex numbers in float32."""
+
+    def __init__(self, by: float = 1.0) -> None:
+        super().__init__()
+        self.qkv, self.out, self.table = (
+            torch.nn.Linear(8, 24),
+            torch.nn.Linear(8, 8),
+            torch.polar(by * ANGLES**0, ANGLES),
+        )
+
+    def turn(self, x: Any) -> Any:
+        pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2)) * self.table
+        return torch.view_as_real(pairs).flatten(2).type_as(x)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.out((self.turn(q) @ self.turn(k).transpose(1, 2) / 100).softmax(-1) @ v)  # nearly even, as at first
+
+
+class Halves(Turned):
+    def turn(self, x: Any) -> Any:
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * ANGLES.cos() - b * ANGLES.sin(), b * ANGLES.cos() + a * ANGLES.sin()], -1)
+
+
+@pytest.mark.parametrize("port", [Turned, partial(Turned, 1.05), Halves], ids=["right", "scaled", "halves"])
+@pytest.mark.filterwarnings(
+    "default:Casting complex values"
+)  # an error, as elsewhere in these tests, would end a replay
+def test_rounding_of_complex_values_hides_no_fault(port: Callable[[], Turned]) -> None:
+    torch.manual_seed(1)
+    x = np.random.default_rng(1).standard_normal((2, 5, 8), dtype=np.float32)
+    report = padiff.diff(Turned(), port(), x, phase="forward")
+    wrong = [] if port is Turned else [("", ("qkv", "out"))]
+    assert [(source.candidate.path, source.between) for source in report.sources] == wrong

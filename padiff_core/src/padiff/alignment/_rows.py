@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from padiff.alignment._pairs import Alignment, Pair
-from padiff.numerics import ORDER, ROUNDING, SAME, Array, difference, epsilon_of
+from padiff.numerics import ORDER, ROUNDING, SAME, Array, difference, epsilon_of, in_reals
 from padiff.recording import Order, Orders
 from padiff.trace import Call, Leaf, Trace
 
@@ -55,7 +55,7 @@ def may_be_permuted(
 
 def _are_among(numbers: Array, whole: Array, eps: float) -> bool:
     """Return whether each number is one of an array's, but for rounding."""
-    known = np.sort(whole.astype(np.float64), axis=None)
+    known = np.sort(in_reals(whole), axis=None)
     after = np.searchsorted(known, numbers).clip(1, known.size - 1)
     nearest = np.minimum(np.abs(known[after] - numbers), np.abs(known[after - 1] - numbers))
     return bool((nearest <= ROUNDING(eps) * np.sqrt(np.mean(np.square(known)))).all())
@@ -221,7 +221,7 @@ def _error(ours: Array, theirs: Array) -> float:
 
 def _norms_differ(ours: Array, theirs: Array, same: float) -> bool:
     """Return whether two values cannot hold the same rows, in whatever order."""
-    norms = [float(np.linalg.norm(one.astype(np.float64))) for one in (ours, theirs)]
+    norms = [float(np.linalg.norm(in_reals(one))) for one in (ours, theirs)]
     return not abs(norms[0] - norms[1]) <= same * max(norms)
 
 
@@ -237,8 +237,7 @@ def _matched(ours: Array, theirs: Array, beside: Beside) -> Iterator[Order]:
 
 
 def _rows_of(array: Array, along: int) -> Array:
-    rows: Array = np.moveaxis(array, along, 0).reshape(array.shape[along], -1).astype(np.float64)
-    return rows
+    return in_reals(np.moveaxis(array, along, 0)).reshape(array.shape[along], -1)
 
 
 def _beside(beside: Beside, shape: tuple[int, ...], along: int) -> tuple[Array, Array] | None:

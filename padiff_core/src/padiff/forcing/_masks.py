@@ -26,7 +26,7 @@ def keeps_its_own(spot: Spot, reference: NDArray[Any], tensor: Tensor) -> bool:
 
 def says_the_same(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) -> bool:
     """Return whether what a call is given may say the same in another spelling: a mask, or an index."""
-    if spot.what == "output" or reference.shape != candidate.shape:
+    if spot.what == "output" or reference.shape != candidate.shape or _is_complex(reference, candidate):
         return False
     if reference.dtype.kind == "b":
         return candidate.dtype.kind == "b" and bool((reference != candidate).all())
@@ -43,7 +43,12 @@ def says_the_same(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) 
 
 def _is_masked_before(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) -> bool:
     """Return whether one side masked what a call is given, where the other one gives the mask in one more input."""
-    if spot.what == "output" or reference.shape != candidate.shape or reference.dtype.kind != "f":
+    if (
+        spot.what == "output"
+        or reference.shape != candidate.shape
+        or reference.dtype.kind != "f"
+        or _is_complex(candidate)
+    ):
         return False
     sides = [np.asarray(array, dtype=np.float32) for array in (reference, candidate)]
     masked = [side <= _MASKED for side in sides]
@@ -61,3 +66,7 @@ def gives_alike(pair: Pair, tensors: Sequence[Tensor], values: Values) -> bool:
     """Return whether a call whose outputs have other shapes gives the reference's numbers, as far as sums tell."""
     both = [(values.value(leaf), tensor) for leaf, tensor in zip(pair.reference.outputs, tensors, strict=False)]
     return bool(both) and all(value is not None and tensor.read(same_numbers, value) for value, tensor in both)
+
+
+def _is_complex(*arrays: NDArray[Any]) -> bool:
+    return any(array.dtype.kind == "c" for array in arrays)

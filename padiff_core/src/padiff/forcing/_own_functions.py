@@ -11,7 +11,7 @@ import numpy as np
 
 from padiff.adapter import Adapter, Hook, Listener, Model, Tensor, handed_on
 from padiff.kinds import computes, is_in_place, short_name
-from padiff.numerics import Array, epsilon_of, numpy_dtype
+from padiff.numerics import Array, epsilon_of, in_reals, numpy_dtype
 from padiff.pytree import leaves
 from padiff.recording import OwnCode
 
@@ -65,7 +65,8 @@ class Disturbing(OwnFunctions):
     def _moved(self, tensor: Tensor, by: float, shared: float = 0.0) -> Any:
         """Return a tensor whose values are off by up to so much each, beside what all ``shared`` are."""
         values = tensor.numpy()
-        return tensor.swapped(values.astype(np.float64) * (1.0 + shared + self._noise.uniform(-by, by, values.shape)))
+        wide = np.result_type(values, np.float64)
+        return tensor.swapped(values.astype(wide) * (1.0 + shared + self._noise.uniform(-by, by, values.shape)))
 
 
 class DisturbingKernels(Disturbing):
@@ -127,4 +128,5 @@ class Typing(OwnFunctions):
 def _is_held(values: Array, dtype: str) -> bool:
     """Return whether a type holds all values as they are."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.array_equal(values, values.astype(numpy_dtype(dtype)).astype(values.dtype), equal_nan=True)
+        reals = in_reals(values)
+        return np.array_equal(reals, reals.astype(numpy_dtype(dtype)).astype(np.float64), equal_nan=True)

@@ -115,3 +115,9 @@ def same_bytes(ref: Array, cand: Array, seen: Seen | None = None) -> bool:
         if seen is not None:
             seen(start + size, True)
     return True
+
+
+def in_reals(array: Array) -> Array:
+    """Return an array in float64, with the parts of complex numbers along one more axis."""
+    parts = np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
+    return parts.astype(np.float64)

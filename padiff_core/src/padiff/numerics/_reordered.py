@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from padiff.numerics._dtypes import Array
+from padiff.numerics._dtypes import Array, in_reals
 
 Rows = tuple[int, ...]
 
@@ -46,6 +46,6 @@ def _matched(ours: Array, theirs: Array, along: int) -> Rows:
 
 def _projected(array: Array, along: int) -> Array:
     """Return a number for each row of an array that only the same row has."""
-    rows = np.moveaxis(array, along, 0).reshape(array.shape[along], -1)
-    found: Array = rows.astype(np.float64) @ np.random.default_rng(0).standard_normal(rows.shape[1])
+    rows = in_reals(np.moveaxis(array, along, 0)).reshape(array.shape[along], -1)
+    found: Array = rows @ np.random.default_rng(0).standard_normal(rows.shape[1])
     return found

@@ -18,7 +18,7 @@ import numpy as np
 
 from padiff.alignment import namesakes
 from padiff.grouping import grouped
-from padiff.numerics import NEGLIGIBLE, Array, difference, epsilon, is_coarse, is_suspect
+from padiff.numerics import NEGLIGIBLE, Array, difference, epsilon, in_reals, is_coarse, is_suspect
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._links import Link, bare, canonical
 from padiff.parameters._pieces import Match
@@ -215,7 +215,7 @@ def _of_power_iterations(
 
 def _is_direction(array: Array) -> bool:
     """Return whether an array is of length one, but for rounding."""
-    norm = np.asarray(np.linalg.norm(_plain(array)))
+    norm = np.asarray(np.linalg.norm(in_reals(array)))
     return array.dtype.kind not in "iubc" and is_alike(norm.astype(array.dtype), np.ones((), array.dtype))
 
 
@@ -242,7 +242,7 @@ def _is_independent(ours: Array, theirs: Array) -> bool:
 
     The candidate may also hold nothing yet: zeros or ones.
     """
-    a, b = (_plain(array) for array in (ours, theirs))
+    a, b = (in_reals(array) for array in (ours, theirs))
     if a.size < _FEWEST or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return False
     if any(_is_pattern(array) or _repeats(array, epsilon(kept.dtype)) for array, kept in ((a, ours), (b, theirs))):
@@ -273,12 +273,6 @@ def _repeats(array: Array, eps: float) -> bool:
     steps = np.diff(fractions) > NEGLIGIBLE(eps) * fractions[-1]
     first, last = np.append(True, steps), np.append(steps, True)
     return bool(steps.any() and np.mean(first & last) < 0.5)
-
-
-def _plain(array: Array) -> Array:
-    """Return an array in float64, with the parts of complex numbers along one more axis."""
-    parts = np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array
-    return parts.astype(np.float64)
 
 
 def _go_together(a: Array, b: Array) -> bool:

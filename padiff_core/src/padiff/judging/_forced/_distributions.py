@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from padiff.numerics import Array
+from padiff.numerics import Array, in_reals
 
 SEEDS = (16, 64)
 """Under how many seeds each side runs: more of them where fewer leave it in doubt."""
@@ -53,7 +53,7 @@ def _chance(sample: Sample, seeds: range, bound: float) -> float:
     ours, theirs = sample(True, seeds), sample(False, seeds)
     if len(ours) != len(theirs) or not ours or flat(ours[0]).shape != flat(theirs[0]).shape or not ours[0].size:
         return 1.0
-    rows = np.stack([flat(array).astype(np.float64) for array in (*ours, *theirs)])
+    rows = np.stack([in_reals(flat(array)).ravel() for array in (*ours, *theirs)])
     rng = np.random.default_rng(len(seeds))
     rows += rng.standard_normal(rows.shape) * bound * float(np.sqrt(np.mean(rows * rows)))
     squares = np.sum(rows * rows, axis=1)

@@ -11,7 +11,7 @@ import numpy as np
 from padiff.forcing import Spot
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._sizes import Size, held, magnitude
-from padiff.numerics import CONSTANT, ORDER, SAME, UNSETTLED, VANISHES, Array
+from padiff.numerics import CONSTANT, ORDER, SAME, UNSETTLED, VANISHES, Array, in_reals
 from padiff.trace import Leaf
 
 Magnified = Literal["gradients_cancelled", "at_a_kink"]
@@ -72,7 +72,7 @@ def _bends(spot: Spot, size: Size, meter: Meter) -> bool:
     arrays = [one for one in found if isinstance(one, np.ndarray) and one.shape == spot.reference.shape]
     if len(arrays) < len(found):
         return False
-    taken, sent, came, other_taken, other_sent, other_came = (one.astype(np.float64).ravel() for one in arrays)
+    taken, sent, came, other_taken, other_sent, other_came = (in_reals(one).ravel() for one in arrays)
     bound = UNSETTLED(size.eps)
     slopes = sent * other_came, other_sent * came
     large = np.maximum(*map(np.abs, slopes))

@@ -9,7 +9,7 @@ import numpy as np
 
 from padiff.judging._findings import as_one
 from padiff.judging._recorded._meter import Meter
-from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of
+from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of, in_reals
 from padiff.parameters import Correspondence, Link
 from padiff.report import SIDES, Cause, Finding, Phase
 
@@ -57,7 +57,7 @@ def _added(meter: Meter, link: Link, eps: float) -> _Added | None:
     size = meter.of_link(link, "gradient")
     if size is None or not all(isinstance(one, np.ndarray) and np.isfinite(one).all() for one in held):
         return None
-    ours, theirs, weights = (one.astype(np.float64).ravel() for one in held)
+    ours, theirs, weights = (in_reals(one).ravel() for one in held)
     if not ours.size == theirs.size == weights.size:
         return None
     rounded = max(SAME(size.eps), ACCUMULATED(eps)) * float(np.linalg.norm(ours) + np.linalg.norm(theirs))
