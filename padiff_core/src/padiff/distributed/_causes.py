@@ -49,7 +49,7 @@ def _explained(findings: Sequence[Finding], job: Job, *, alone: bool) -> list[Fi
             found[number] = unsummed or (one if cause is None else attrs.evolve(one, cause=cause))
     found = _once(_of_parameters(found, job), job.number)
     # What is told of an earlier step is the reason of what follows.
-    told = {one.what.name for one in found if one.cause is not None and one.cause.name == "out_of_step"}
+    told = {one.what.name for one in found if one.is_caused_by("out_of_step")}
     if not any(one.source and one.step < job.number for one in found):
         here = [one for one in found if one.source and one.step == job.number and one.phase is not Phase.UPDATE]
         at, known = {job.mine(one).path for one in here}, {_held_by(one, job) for one in here}
@@ -88,8 +88,7 @@ _OF_RANKS = ("missing_all_reduce", "wrong_group", "wrong_on_ranks", "nothing_on_
 
 def _is_of_ranks(finding: Finding) -> bool:
     """Return whether it tells why ranks part, so that what they hold after the step is a consequence."""
-    told = finding.source and finding.phase is not Phase.UPDATE and finding.cause is not None
-    return told and finding.cause is not None and finding.cause.name in _OF_RANKS
+    return finding.source and finding.phase is not Phase.UPDATE and finding.is_caused_by(*_OF_RANKS)
 
 
 def _once(findings: Sequence[Finding], step: int) -> list[Finding]:

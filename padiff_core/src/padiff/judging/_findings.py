@@ -96,6 +96,12 @@ def finding_at(
     return Finding(verdict, phase, ours, theirs, what, evidence=(evidence,), **rest)
 
 
+def pair_of(finding: Finding, alignment: Alignment) -> Pair | None:
+    """Return the matched calls that a finding is placed at, if it is."""
+    path = finding.candidate.path
+    return None if path is None else alignment.of_key((path, finding.candidate.call))
+
+
 def finding_of(suspicion: Suspicion, *, source: bool, step: int, verdict: Verdict | None = None) -> Finding:
     """Return one settled suspect as a finding."""
     pair, spot, held = suspicion.pair, suspicion.spot, suspicion.held

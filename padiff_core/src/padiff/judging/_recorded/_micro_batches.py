@@ -39,7 +39,7 @@ def of_other_counts(
 
     Where both sides' micro-batches are one batch, cut otherwise, that is why what each of them was given differs.
     """
-    given = [one for one in findings if one.source and one.cause is not None and one.cause.name == "inputs"]
+    given = [one for one in findings if one.source and one.is_caused_by("inputs")]
     known = [*given, *(one for one in extra if one.source)]
     counts = [len(trace.trained) for trace in traces]
     cut = bool(known) and counts[0] != counts[1] and _is_one_batch(traces)
@@ -49,8 +49,7 @@ def of_other_counts(
     first = attrs.evolve(known[0], cause=cause if cut else _counted(known[0], alignment, traces))
     found = [first]
     for one in (*findings, *extra):
-        reshaped = any(evidence.kind == "other_output" for evidence in one.evidence)
-        follows = one in known or reshaped or (one.phase in _OF_ALL and not cut)
+        follows = one in known or one.rests_on("other_output") or (one.phase in _OF_ALL and not cut)
         found += [attrs.evolve(one, source=one.source and not follows)] if one is not known[0] else []
     return found
 

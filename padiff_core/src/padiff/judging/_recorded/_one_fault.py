@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from padiff.alignment import Alignment, Pair
+from padiff.judging._findings import pair_of
 from padiff.numerics import ACCUMULATED, epsilon_of
 from padiff.report import Cause, Evidence, Finding, Phase, Place, Verdict
 from padiff.trace import Description
@@ -19,17 +20,18 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
     does to its output, and to its buffers. What a script gives to a model that was made of what differed before.
     """
     first = [one for one in found if one.source and starts(one, alignment)]
-    sent = {leaf.token for one in first for pair in alignment.pairs if _called(one, pair) for _, leaf in pair.made}
+    begun = (pair for one in first if (pair := pair_of(one, alignment)) is not None)
+    sent = {leaf.token for pair in begun for _, leaf in pair.made}
     forward = {one.candidate.path for one in found if one.source and one.phase is Phase.FORWARD}
     behind = _behind(found, alignment)
     seen: set[tuple[str | None, str]] = set()
     told = []
     for one in _with_the_loss(found, first):
-        key = one.candidate.path, str(one.cause)
+        key, pair = (one.candidate.path, str(one.cause)), pair_of(one, alignment)
         again = one.cause is not None and key in seen
         again |= one.phase is Phase.BUFFER and one.cause is None and one.candidate.path in forward
-        again |= _is_given(one) and any(_called(one, pair) for pair in behind)
-        again |= any(_called(one, pair) and _token(one, pair) in sent for pair in alignment.pairs)
+        again |= one.rests_on("other_inputs") and pair in behind
+        again |= pair is not None and _token(one, pair) in sent
         if one.source and not again:
             seen.add(key)
         told.append(attrs.evolve(one, source=one.source and not again))
@@ -61,8 +63,8 @@ def beside_equal_gradients(finding: Finding) -> Finding:
 
 def starts(finding: Finding, alignment: Alignment) -> bool:
     """Return whether a finding is on what the backward pass starts from: the gradient of what a script is given."""
-    kind = finding.what.kind == "output_gradient"
-    return kind and any(_is_end(pair) and _called(finding, pair) for pair in alignment.pairs)
+    pair = pair_of(finding, alignment)
+    return finding.what.kind == "output_gradient" and pair is not None and _is_end(pair)
 
 
 def _with_the_loss(found: Sequence[Finding], first: Sequence[Finding]) -> Iterator[Finding]:
@@ -72,8 +74,7 @@ def _with_the_loss(found: Sequence[Finding], first: Sequence[Finding]) -> Iterat
     sent another gradient inside, what it sends to parameters past the calls (a gradient's own norm) is no source.
     """
     loss = next((one for one in found if one.phase is Phase.LOSS and one.source), None)
-    causes = (one.cause for one in first if one.cause is not None)
-    scaled = next((one for one in causes if one.name in ("loss_scaled", "loss_of_each_batch")), None)
+    scaled = next((one.cause for one in first if one.is_caused_by("loss_scaled", "loss_of_each_batch")), None)
     if loss is None or (scaled is not None and not _is_factor(scaled, loss)):
         yield from found
         return
@@ -101,13 +102,8 @@ def _is_factor(scaled: Cause, loss: Finding) -> bool:
 
 def _behind(found: Sequence[Finding], alignment: Alignment) -> list[Pair]:
     """Return the calls that a script makes behind one that is given, or gives, something else."""
-    differing = [
-        pair
-        for pair in alignment.pairs
-        for one in found
-        if one.source and one.phase is Phase.FORWARD and _called(one, pair)
-    ]
-    ends = [max(call.index for call in pair.candidate.top.subtree()) for pair in differing]
+    differing = (pair_of(one, alignment) for one in found if one.source and one.phase is Phase.FORWARD)
+    ends = [pair.candidate.top.end[0] for pair in differing if pair is not None]
     return [pair for pair in alignment.pairs if ends and _is_end(pair) and pair.candidate.index > min(ends)]
 
 
@@ -120,11 +116,3 @@ def _token(one: Finding, pair: Pair) -> int | None:
     """Return the tensor of a call's inputs whose gradient a finding is on, which a call in front gave."""
     given = one.what.kind == "input_gradient" and _is_end(pair) and one.what.index is not None
     return pair.candidate.inputs[one.what.index or 0].token if given else None
-
-
-def _is_given(one: Finding) -> bool:
-    return any(evidence.kind == "other_inputs" for evidence in one.evidence)
-
-
-def _called(one: Finding, pair: Pair) -> bool:
-    return (one.candidate.path, one.candidate.call) == pair.key

@@ -14,7 +14,7 @@ from padiff.forcing import Forced, RecordedSide
 from padiff.judging._compared import compared_calls, coverage_of, matching_of
 from padiff.judging._ends import loss_finding, unlike_inputs, unlike_shapes, unmatched_outputs
 from padiff.judging._extra_calls import beside, of_called_again, of_extra_calls
-from padiff.judging._findings import at_home, finding_at, merged
+from padiff.judging._findings import at_home, finding_at, merged, pair_of
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import harmless_note, notes_of, other_bytes, same_bytes
@@ -267,14 +267,14 @@ def _timed(one: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> F
     """Return a finding with the optimizer as its cause, where one side's alone steps before the call."""
     if not one.source or one.cause is not None or one.phase is not Phase.FORWARD:
         return one
-    pairs = (pair for pair in alignment.pairs if pair.key == (one.candidate.path, one.candidate.call))
-    side = next((behind_on(pair, traces) for pair in pairs), None)
+    pair = pair_of(one, alignment)
+    side = None if pair is None else behind_on(pair, traces)
     return one if side is None else attrs.evolve(one, cause=Cause("stepped_before", {"side": side}, verified=True))
 
 
 def _before_backward(judged: Sequence[Finding], ends: Sequence[Finding]) -> Iterator[Finding]:
     """Yield findings with those of outputs in their place: from one of another shape gradients follow."""
-    reshaped = any(evidence.kind == "other_output" for one in ends for evidence in one.evidence)
+    reshaped = any(one.rests_on("other_output") for one in ends)
     yield from (one for one in judged if one.phase is Phase.FORWARD)
     yield from ends
     for one in judged:
