@@ -10,11 +10,15 @@ from padiff.alignment import Pair
 from padiff.forcing import Bench, Observed, Replayed
 from padiff.judging._forced._distributions import flat
 from padiff.judging._forced._question import Question
+from padiff.judging._suspicion import Refusal, refusal
 from padiff.numerics import Array
+from padiff.report import SIDES
 from padiff.trace import ValueStore
 
 K = TypeVar("K", bound=Hashable)
 Kept = TypeVar("Kept")
+Tried = Replayed | Refusal
+"""What a call did by itself, or why it does not run so."""
 _SHARE = 8
 """Of the memory budget, what is kept at least, however much of it the recorded values take."""
 
@@ -53,11 +57,6 @@ class Replays(Generic[Kept]):
         """Return what stands for a condition in keys: it may be as long as a run."""
         return self._numbers.setdefault(condition, len(self._numbers))
 
-    def drop(self, key: Hashable) -> None:
-        """Forget what is kept under a key."""
-        if key in self:
-            self.size -= self._kept.pop(key)[1]
-
     def __contains__(self, key: Hashable) -> bool:
         return key in self._kept
 
@@ -72,11 +71,6 @@ class PairReplays:
         self._of_reference: dict[Pair, int] = {}
         self.of_sides = self._own if shared is None else shared
 
-    def get(self, pair: Pair, what: tuple[Hashable, ...], replay: Callable[[], Any], size: Callable[[Any], int]) -> Any:
-        """Return what is kept of a pair under the name of a replay; else what ``replay`` returns."""
-        replays, key = self._place(pair)
-        return replays.get((key, *what), replay, size)
-
     def of_side(
         self, pair: Pair, ours: bool, condition: Mapping[str, Any], *, thinned: bool = False
     ) -> Replayed | None:
@@ -84,12 +78,21 @@ class PairReplays:
 
         Of what is ``thinned`` no more than what is looked at of a distribution is kept.
         """
+        found = self._tried(pair, ours, condition, thinned=thinned)
+        return found if isinstance(found, Replayed) else None
 
-        def replay() -> Replayed | None:
+    def of_both(self, pair: Pair, dtype: str | None, *, backward: bool) -> tuple[Tried, Tried]:
+        """Return what both sides do in a dtype, the candidate's compared with the reference's; or why one refuses."""
+        ours = self._tried(pair, True, {"dtype": dtype, "backward": backward})
+        truth = ours.observed if isinstance(ours, Replayed) else None
+        return ours, self._tried(pair, False, {"dtype": dtype, "backward": backward, "truth": truth})
+
+    def _tried(self, pair: Pair, ours: bool, condition: Mapping[str, Any], *, thinned: bool = False) -> Tried:
+        def replay() -> Tried:
             try:
                 found = self._bench.run(pair, ours, **condition)
-            except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
-                return None
+            except Exception as error:  # what ran in the whole model may not run alone, or lacks a kernel in float64
+                return refusal(SIDES[not ours], error)
             return _thinned(found) if thinned else found
 
         replays, place = self._place(pair)
@@ -97,8 +100,10 @@ class PairReplays:
             if pair not in self._of_reference:
                 self._of_reference[pair] = self.shared.number_of(self._bench.of_reference(pair))
             replays, place = self.shared, self._of_reference[pair]
-        key = (place, ours, thinned, *sorted(condition.items()))
-        known: Replayed | None = replays.get(key, replay, lambda found: 0 if found is None else found.size)
+        named = {**condition, "truth": condition.get("truth") is not None}
+        key, further = ((place, ours, thinned, *sorted({**named, **more}.items())) for more in ({}, {"backward": True}))
+        key = further if further in replays else key  # what ran backward, too, tells all that it did forward
+        known: Tried = replays.get(key, replay, lambda run: run.size if isinstance(run, Replayed) else 0)
         return known
 
     def value(
@@ -107,16 +112,6 @@ class PairReplays:
         """Return a value as one side's call makes it by itself under a condition; None where it is not known."""
         run = self.of_side(asked.pair, ours, {"backward": asked.backward, **condition}, thinned=thinned)
         return None if run is None else asked.read(run, ours)
-
-    def drop(self, pair: Pair, *what: Hashable) -> None:
-        """Forget what is kept of a pair under the name of a replay."""
-        replays, key = self._place(pair)
-        replays.drop((key, *what))
-
-    def has(self, pair: Pair, *what: Hashable) -> bool:
-        """Return whether a replay of a pair is kept."""
-        replays, key = self._place(pair)
-        return (key, *what) in replays
 
     def _place(self, pair: Pair) -> tuple[Replays[Any], Hashable]:
         condition = None if self.shared is None else self._bench.condition(pair)

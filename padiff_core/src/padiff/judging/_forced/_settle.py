@@ -19,7 +19,7 @@ from padiff.judging._forced._own_rounding import Narrow, rounding_nearby
 from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question
 from padiff.judging._forced._randomness import Randomness, described, like_calls
 from padiff.judging._forced._replays import PairReplays, Replays
-from padiff.judging._suspicion import DOES_NOT_ARISE, Refusal, Ruling, refusal
+from padiff.judging._suspicion import DOES_NOT_ARISE, Refusal, Ruling
 from padiff.numerics import (
     ACCUMULATED,
     CONSTANT,
@@ -40,23 +40,19 @@ from padiff.numerics import (
 from padiff.report import SIDES, Cause, Evidence, Figures, Verdict
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
 class _Runs:
     """What both sides of a pair did by themselves."""
 
-    reference: Replayed | None = None
-    candidate: Replayed | None = None
-    refused: Refusal = DOES_NOT_ARISE
+    reference: Replayed | None
+    candidate: Replayed | None
+    refused: Refusal
+    """Why the first of them did not that does not run so."""
 
     def values(self, read: Reader) -> tuple[Array | None, Array | None]:
         """Return one value of both sides; None of one that did not run, or did not make it."""
         ours = None if self.reference is None else read(self.reference, True)
         return ours, None if self.candidate is None else read(self.candidate, False)
-
-    @property
-    def size(self) -> int:
-        """Return how many bytes their arrays take."""
-        return sum(one.size for one in (self.reference, self.candidate) if one is not None)
 
 
 class Settler:
@@ -178,26 +174,10 @@ class Settler:
 
     def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False) -> _Runs:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
-        both = backward or self._replays.has(pair, dtype, True)
-        if both:
-            self._replays.drop(pair, dtype, False)
-        found: _Runs = self._replays.get(
-            pair, (dtype, both), lambda: self._run_both(pair, dtype, both), lambda runs: runs.size
-        )
-        return found
-
-    def _run_both(self, pair: Pair, dtype: str | None, backward: bool) -> _Runs:
-        runs = _Runs()
-        try:
-            runs.reference = self.bench.run(pair, True, dtype=dtype, backward=backward)
-        except Exception as error:  # a kernel without float64, a hard-coded cast: the reason goes into the evidence
-            runs.refused = refusal("reference", error)
-        truth = None if runs.reference is None else runs.reference.observed
-        try:
-            runs.candidate = self.bench.run(pair, False, truth, dtype=dtype, backward=backward)
-        except Exception as error:  # as above
-            runs.refused = refusal("candidate", error) if runs.refused is DOES_NOT_ARISE else runs.refused
-        return runs
+        found = self._replays.of_both(pair, dtype, backward=backward)
+        ours, theirs = (one if isinstance(one, Replayed) else None for one in found)
+        refused = (one for one in found if not isinstance(one, Replayed))
+        return _Runs(ours, theirs, next(refused, DOES_NOT_ARISE))
 
     def made_alone(self, pair: Pair, spot: Spot) -> Array | None:
         """Return what the candidate's call makes at a spot by itself, in float64; None where it does not run so."""
