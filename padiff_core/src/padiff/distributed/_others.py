@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, ModulePair, Resolved, align, partners, same_sort
-from padiff.distributed._expected import Expected, Shape, Whole, expected_sketch
+from padiff.distributed._expected import Expected, Shape, expected_sketch
 from padiff.numerics import Array
 from padiff.parameters import Correspondence, Link, PaddedRows, canonical, named_alike, pair_parameters, units_of
 from padiff.report import Place
 from padiff.trace import Call, Description, Key, Leaf, ParameterRecord, Trace, flow_of
+
+if TYPE_CHECKING:
+    from padiff.distributed._merged_step import MergedStep
 
 Spot = tuple[Key, str, int]
 """A call, ``input`` or ``output``, and which of its tensors."""
@@ -23,15 +26,6 @@ Ends = tuple[Description, Trace]
 
 
 T = TypeVar("T")
-
-
-class _Known(Protocol):
-    """A step of the other run."""
-
-    trace: Trace
-
-    def possible(self, token: int, kind: str) -> Sequence[Whole]:
-        """Return what a value of that run may be, which nobody could put together so far."""
 
 
 @attrs.frozen(eq=False)
@@ -69,7 +63,7 @@ class Other:
     """None where both runs know everything by the same name."""
     index: int = 0
     """Which of both runs the job is, in the ties."""
-    known: _Known | None = None
+    known: MergedStep | None = None
     """The step of a job, where the other run is one."""
     padding: PaddedRows | None = None
     """What the job pads; the other run shows no padding."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from padiff.distributed._placements import is_part_of
 from padiff.distributed._placements import part_of as part_along
 from padiff.distributed._whole import whole_model
 from padiff.errors import InputError
+from padiff.forcing import Side
 from padiff.kinds import Placement, Ranks
 from padiff.numerics import Array
 from padiff.parameters import PaddedRows
@@ -20,25 +21,10 @@ from padiff.trace import Description
 Shape = tuple[int, ...]
 
 
-class _Side(Protocol):
-    """A live model, as far as it lies on this rank."""
-
-    @property
-    def about(self) -> Description: ...
-
-    def value(self, path: str) -> Array: ...
-
-    def assign(self, arrays: Mapping[str, Array]) -> None: ...
-
-    def native(self, path: str) -> Any | None: ...
-
-    def find(self, native: Any) -> str | None: ...
-
-
 class _Around:
     """A live model whose parameters are seen otherwise than they lie; its modules are the same ones."""
 
-    def __init__(self, inner: _Side) -> None:
+    def __init__(self, inner: Side | PartSide) -> None:
         self.inner = inner
 
     def native(self, path: str) -> Any | None:
@@ -53,7 +39,7 @@ class _Around:
 class PartSide(_Around):
     """A live model of which this rank holds parts, as whoever writes whole parameters sees it."""
 
-    def __init__(self, side: _Side, ranks: Ranks) -> None:
+    def __init__(self, side: Side, ranks: Ranks) -> None:
         super().__init__(side)
         self._ranks = ranks
         self.about: Description = whole_model(side.about, ranks)
@@ -89,7 +75,7 @@ class PartSide(_Around):
 class PaddedSide(_Around):
     """A live model that fills its vocabulary up, as whoever writes the real rows sees it; the others stay."""
 
-    def __init__(self, side: _Side, rows: PaddedRows) -> None:
+    def __init__(self, side: Side | PartSide, rows: PaddedRows) -> None:
         super().__init__(side)
         self._rows = rows
         self.about: Description = rows.about(side.about)

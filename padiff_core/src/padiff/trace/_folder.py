@@ -1,4 +1,8 @@
-"""Read and write the files of a directory: a local one, or one that fsspec reaches."""
+"""Read and write the files of a directory: a local one, or one that fsspec reaches.
+
+Both are plain data, so that another process can be told of them, and name files alike. Every method may raise
+``OSError``, and `array` ``EOFError`` where a file is shorter. A file that is opened is not there until `finish`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import numpy as np
@@ -21,44 +25,6 @@ PathLike = str | os.PathLike[str]
 _MAPPED = 1 << 18
 """Bytes from which on a value is shown where it lies, and not read."""
 _LOCAL = ("file://", "local://")
-
-
-class Folder(Protocol):
-    """A directory. Plain data, so that another process can be told of it; every method may raise ``OSError``."""
-
-    @property
-    def where(self) -> str:
-        """Return the directory, as messages name it."""
-
-    def at(self, name: str) -> str:
-        """Return a file, as messages name it."""
-
-    def make(self) -> None:
-        """Make the directory, where it is not there yet."""
-
-    def names(self) -> list[str]:
-        """Return the names of all that is in it."""
-
-    def read(self, name: str, most: int) -> bytes:
-        """Return the content of a file, which may have so many bytes."""
-
-    def array(self, name: str, start: int, size: int) -> Array:
-        """Return bytes of a file, read-only; raise ``EOFError`` where it is shorter."""
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file whole, or not at all."""
-
-    def opened(self, name: str) -> Any:
-        """Return a file that can be written to and read, and is not there until `finish`."""
-
-    def finish(self, name: str, file: Any) -> None:
-        """Let a file be there that was opened, and is written."""
-
-    def discard(self, name: str, file: Any) -> None:
-        """Remove a file that was opened."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file that is there."""
 
 
 @attrs.frozen
@@ -93,7 +59,7 @@ class LocalFolder:
             return file.read(there)  # room for as much as is asked for is made first
 
     def array(self, name: str, start: int, size: int) -> Array:
-        """Return bytes of a file: a large array lies where the file does, and is forgotten with the array."""
+        """Return bytes of a file, read-only; a large array lies where the file does, as long as it is held."""
         descriptor, there = self._descriptor(name)
         try:
             if start + size > there:
@@ -216,6 +182,9 @@ class RemoteFolder:
         """Remove a file."""
         system, path = _system(self.url)
         system.rm_file(f"{path}/{name}")
+
+
+Folder = LocalFolder | RemoteFolder
 
 
 def is_url(path: PathLike) -> bool:
