@@ -64,9 +64,12 @@ class Grid:
         names = [*self.axes, *(name for groups in self.places.values() for name in groups)]
         return {name: self.size(name) for name in names}
 
-    def reduced(self, values: Mapping[int, T], axis: str, reduce: Callable[[list[T]], T]) -> dict[int, T]:
-        """Return values with those of each group along an axis made one, which stands at the group's first rank."""
-        return {group[0]: reduce([values[rank] for rank in group]) for group in self.groups(values, axis)}
+    def folded(self, values: Mapping[int, T], reduce: Callable[[str, list[T]], T]) -> T:
+        """Return what the ranks' values make together: axis by axis, those of each group made one."""
+        for axis in self.axes:
+            groups = self.groups(values, axis)
+            values = {group[0]: reduce(axis, [values[rank] for rank in group]) for group in groups}
+        return next(iter(values.values()))
 
 
 def grid_of(ranks: Mapping[int, Ranks]) -> Grid:

@@ -64,12 +64,9 @@ def merged(
     added: Array | None = None,
 ) -> Array:
     """Return the whole value; raises ``ValueError`` where the parts do not fit. ``added`` is as for `joined`."""
-    values = dict(parts)
-    for axis in grid.axes:
-        placement = placements.get(axis, REPLICATE)
-        how = partial(joined, placement=placement, whole=whole, added=added, count=grid.size(axis))
-        values = grid.reduced(values, axis, how)
-    return next(iter(values.values()))
+    return grid.folded(
+        parts, lambda axis, group: joined(group, placements.get(axis, REPLICATE), whole, added, grid.size(axis))
+    )
 
 
 def spread_of(
@@ -226,15 +223,11 @@ def _options(
 
 
 def _shape(parts: Parts, grid: Grid, placements: Mapping[str, Placement]) -> tuple[int, ...] | None:
-    shapes: dict[int, tuple[int, ...] | None] = {rank: part.shape for rank, part in parts.items()}
-    for axis in grid.axes:
-        how = placements.get(axis, REPLICATE)
+    def of(axis: str, group: list[Any]) -> Any:
+        return None if None in group else joined_shape(group, placements.get(axis, REPLICATE))
 
-        def of(group: list[Any], how: Placement = how) -> Any:
-            return None if None in group else joined_shape(group, how)
-
-        shapes = grid.reduced(shapes, axis, of)
-    return next(iter(shapes.values()))
+    found: tuple[int, ...] | None = grid.folded({rank: part.shape for rank, part in parts.items()}, of)
+    return found
 
 
 def _nearest(

@@ -48,13 +48,10 @@ def joined_of(
     parts: Mapping[int, Lent], grid: Grid, placements: Mapping[str, Placement], whole: tuple[int, ...] | None
 ) -> Lent:
     """Return where a value lies of which each rank's part lies somewhere: of replicas the first is read."""
-    values = dict(parts)
-    for axis in grid.axes:
-        how = placements.get(axis, REPLICATE)
 
-        def one(group: list[Lent], how: Placement = how, count: int = grid.size(axis)) -> Lent:
-            alone = how.kind == "replicate" or (len(group) == 1 and how.kind != "range")
-            return group[0] if alone and not (how.mean and count > 1) else Joined(tuple(group), how, whole, count)
+    def one(axis: str, group: list[Lent]) -> Lent:
+        how, count = placements.get(axis, REPLICATE), grid.size(axis)
+        alone = how.kind == "replicate" or (len(group) == 1 and how.kind != "range")
+        return group[0] if alone and not (how.mean and count > 1) else Joined(tuple(group), how, whole, count)
 
-        values = grid.reduced(values, axis, one)
-    return next(iter(values.values()))
+    return grid.folded(parts, one)

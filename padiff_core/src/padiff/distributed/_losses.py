@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import partial
 
 import attrs
 
@@ -77,12 +76,9 @@ class Losses:
         return any(len({self.of[rank] for rank in group}) > 1 for group in self.grid.groups(self.of, axis))
 
     def _whole(self, *, mean: bool) -> float | None:
-        values = dict(self.of)
-        if any(self._lacks(axis) for axis in self.grid.axes):
+        if not self.of or any(self._lacks(axis) for axis in self.grid.axes):
             return None
-        for axis in self.grid.axes:
-            values = self.grid.reduced(values, axis, partial(_joined, mean=mean))
-        return next(iter(values.values()), None)
+        return self.grid.folded(self.of, lambda _, losses: _joined(losses, mean=mean))
 
 
 def _joined(losses: list[float], *, mean: bool) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 
 import attrs
 
@@ -38,13 +37,14 @@ def _merged_gradient(traces: Mapping[int, Trace], grid: Grid, path: str, how: Sp
     sizes = {rank: math.prod(trace.parameters[path].shape) for rank, trace in held.items()}
     parts |= {rank: Summary("", (0,)) for rank, size in sizes.items() if not size}  # whose range ends before it
     whole = any(one is not None and math.prod(one.shape) > sizes[rank] for rank, one in known.items())
-    for axis in grid.axes:
-        kind = "shard" if axis in how.split else how.placements.get(axis, REPLICATE).kind
-        kind = REPLICATE.kind if whole else kind
-        if kind != "replicate" and grid.lacks(list(parts), axis):
-            return None
-        parts = grid.reduced(parts, axis, partial(_together, kind=kind))
-    return next(iter(parts.values()), None)
+
+    def kind(axis: str) -> str:
+        held = "shard" if axis in how.split else how.placements.get(axis, REPLICATE).kind
+        return REPLICATE.kind if whole else held
+
+    if any(kind(axis) != "replicate" and grid.lacks(list(parts), axis) for axis in grid.axes):
+        return None
+    return grid.folded(parts, lambda axis, group: _together(group, kind(axis)))
 
 
 def _together(parts: list[Summary | None], kind: str) -> Summary | None:

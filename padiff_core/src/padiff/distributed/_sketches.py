@@ -261,22 +261,14 @@ def _apart(expected: Expected, sketch: Array) -> tuple[bool, float]:
 
 def _norm(sketches: Sketches, grid: Grid, spreading: Spreading) -> float | None:
     """Return the norm of a whole value: of shards the squares add up, of summands nothing is known."""
-    norms = {rank: one.norm for rank, one in sketches.summaries.items()}
-    for axis in grid.axes:
-        alone = spreading.placements.get(axis, REPLICATE).kind == "replicate"
 
-        def of(group: list[float | None], alone: bool = alone, adds: bool = axis in spreading.shards) -> float | None:
-            known = [one for one in group if one is not None]
-            return (
-                group[0]
-                if alone or len(group) == 1
-                else math.hypot(*known)
-                if adds and len(known) == len(group)
-                else None
-            )
+    def of(axis: str, group: list[float | None]) -> float | None:
+        if len(group) == 1 or spreading.placements.get(axis, REPLICATE).kind == "replicate":
+            return group[0]
+        known = [one for one in group if one is not None]
+        return math.hypot(*known) if axis in spreading.shards and len(known) == len(group) else None
 
-        norms = grid.reduced(norms, axis, of)
-    return next(iter(norms.values()))
+    return grid.folded({rank: one.norm for rank, one in sketches.summaries.items()}, of)
 
 
 def whole_summary(sketches: Sketches, grid: Grid, spreading: Spreading) -> Summary:
