@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.forcing import Bench
 from padiff.report import Phase
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
@@ -329,3 +330,41 @@ def test_another_padding_is_named_where_what_follows_has_one_shape_again() -> No
     images = np.random.default_rng(0).standard_normal((2, 3, 9, 9)).astype(np.float32)
     (source,) = padiff.diff(Stem(), Stem(padding=1), (images,)).sources
     assert (source.candidate.path, source.cause and source.cause.name) == ("first", "settings"), str(source)
+
+
+def flattening(base: Any, linear: Any, count: int, flat: bool) -> Any:
+    """Return a model of blocks, which may give their tokens flat; the code around scales those of one that does."""
+
+    class Block(base):
+        def __init__(self) -> None:
+            self.linear = linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = F.tanh(self.linear(x))
+            return y.reshape(10, 4) if flat else y
+
+    class Model(base):
+        def __init__(self) -> None:
+            for number in range(count):
+                setattr(self, f"block{number}", Block())
+
+        def forward(self, x: Any) -> Any:
+            for number in range(count):
+                x = x + getattr(self, f"block{number}")(x).reshape(2, 5, 4) * (1.01 if flat else 1)
+            return x
+
+    return Model()
+
+
+def test_a_value_of_another_shape_is_put_in_once_for_all_that_stands_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of twice as many blocks the whole model ran four times as often: 24 seconds of 32 blocks."""
+    runs: list[int] = []
+    run = Bench.run
+    monkeypatch.setattr(Bench, "run", lambda *a, **k: (runs.append(0), run(*a, **k))[1])
+    counts = []
+    for count in (4, 8, 16):
+        runs.clear()
+        ours, theirs = (rows.Module, rows.Linear, count, False), (columns.Layer, columns.Dense, count, True)
+        assert len(padiff.diff(flattening(*ours), flattening(*theirs), TOKENS).sources) == count
+        counts.append(len(runs))
+    assert counts[2] - counts[1] < 2.5 * (counts[1] - counts[0]), counts

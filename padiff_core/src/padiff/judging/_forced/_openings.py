@@ -6,12 +6,13 @@ import copy
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 
 import attrs
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench, Reader, Spot
+from padiff.forcing import Bench, Reader, Replayed, Spot
+from padiff.judging._forced._replays import Replays
 from padiff.judging._shapes import other_shape, sides_described
 from padiff.judging._suspicion import Ruling, Suspicion, value_at
 from padiff.numerics import Array, difference, is_suspect
@@ -23,6 +24,8 @@ class Openings:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
+        self._fed: Replays[Replayed | None] = Replays.beside(bench.trace.store)
+        """A call, and an opening inside of it -> what the call does where that is the reference's value."""
 
     @cached_property
     def _pairs(self) -> list[Pair]:
@@ -37,28 +40,36 @@ class Openings:
         """
         if suspicion.spot is None or not self._pairs:
             return suspicion
-        judged, alignment = copy.copy(suspicion.pair), self._bench.alignment
-        if suspicion.spot.pair is suspicion.pair and suspicion.spot.what == "output":
-            judged.outputs = tuple({*judged.outputs, *judged.misfits})
+        alignment = self._bench.alignment
         openings = sorted(_openings(suspicion.pair, suspicion.spot.pair, self._pairs, alignment), key=_place)
         taken = [one for one in openings if one[1] == "inputs"]  # of further ones the first may be why
         for opening in (one for one in openings if one not in taken[1:]):
-            pair, what, tied = opening
-            fed = copy.copy(pair)
-            setattr(fed, what, (*getattr(pair, what), tied))
-            given = attrs.evolve(self._bench, alignment=alignment.with_pair(judged).with_pair(fed))
-            try:
-                found = read(given.run(judged, False, own=False, backward=False), False)
-            except Exception:  # code that cannot work on the other shape was written for its own
-                continue
+            run = self._fed.get(
+                (suspicion.pair.key, opening[0].key, opening[1]),
+                partial(self._given, suspicion.pair, opening),
+                lambda run: 0 if run is None else run.size,
+            )
+            found = None if run is None else read(run, False)
             if found is not None and not is_suspect(difference(truth, found), truth.dtype):
                 call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
-                name = f"{what.removesuffix('s')} of {pair.reference.path}"
+                name = f"{opening[1].removesuffix('s')} of {opening[0].reference.path}"
                 return _at(suspicion, opening, alignment, Evidence.of("right_when_given", call=call, name=name))
         # A call whose other shape the code behind makes the right one of was meant to give it.
         left = openings[:1] if suspicion.spot.reference.shape != suspicion.spot.candidate.shape else taken[:1]
         first = next((one for one in left if _persists(one, suspicion.pair, alignment)), None)
         return suspicion if first is None else _at(suspicion, first, alignment)
+
+    def _given(self, owner: Pair, opening: _Opening) -> Replayed | None:
+        """Return what a call does by itself where an opening inside of it is the reference's value."""
+        (pair, what, tied), judged = opening, copy.copy(owner)
+        judged.outputs = tuple({*owner.outputs, *owner.misfits})
+        fed = copy.copy(pair)
+        setattr(fed, what, (*getattr(pair, what), tied))
+        bench = attrs.evolve(self._bench, alignment=self._bench.alignment.with_pair(judged).with_pair(fed))
+        try:
+            return bench.run(judged, False, own=False, backward=False)
+        except Exception:  # code that cannot work on the other shape was written for its own
+            return None
 
 
 def of_another_shape(spot: Spot, *more: Evidence) -> Ruling:
