@@ -17,7 +17,6 @@ from padiff.distributed._expected import Expected, Near
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import differing, merged
 from padiff.distributed._merged_step import Parts
-from padiff.distributed._placements import share_of
 from padiff.kinds import Placement
 from padiff.numerics import Array, difference
 from padiff.report import Cause
@@ -33,7 +32,7 @@ def cause_of(
     whole, grid = other_value(parts, expected), parts.grid
     if whole is None:
         return None
-    held = _Held(parts.read(), parts.spreading.placements, grid, expected, whole, parts.whole, parts.added, given)
+    held = _Held(parts, parts.read(), expected, whole, beside or {}, given)
     if held.value(held.how).shape != whole.shape:
         return None  # the other side has no rows that pad a vocabulary
     for axis, placement in held.how.items():
@@ -41,7 +40,7 @@ def cause_of(
         if len(group) > 1:
             unlike = bool(differing(held.arrays, grid, axis))
             for rule in _UNLIKE if placement.kind == "replicate" and unlike else _ALIKE.get(placement.kind, ()):
-                found = rule(held, axis, group, beside or {})
+                found = rule(held, axis, group)
                 if found is not None:
                     return found
     wrong = _wrong(held)
@@ -56,58 +55,58 @@ def cause_of(
 
 @attrs.frozen(eq=False)
 class _Held:
-    """What the ranks hold, how it is spread, and what it should be."""
+    """What the ranks hold, and what it should be."""
 
+    parts: Parts
     arrays: Mapping[int, Array]
-    how: Mapping[str, Placement]
-    grid: Grid
     expected: Expected
     whole: Array
-    shape: tuple[int, ...] | None
-    """Of flat ranges, that of the value."""
-    added: Array | None = None
-    """What is read with each part of a sum, and counts once."""
-    given: Sequence[Array | None] = ()
+    beside: Mapping[str, Array]
+    """The parameters of the module that gave it, by their names."""
+    given: Sequence[Array | None]
     """What the call was given that made it."""
 
     @property
-    def once(self) -> Any:
-        """Return what counts once, however often the parts are summed; 0 where there is none."""
-        return 0 if self.added is None else self.added
+    def how(self) -> Mapping[str, Placement]:
+        """Return how it is spread."""
+        return self.parts.spreading.placements
+
+    @property
+    def grid(self) -> Grid:
+        """Return where the ranks stand."""
+        return self.parts.grid
 
     def share(self, rank: int) -> Array | None:
         """Return what of the value one rank should hold; None where that cannot be told."""
-        return share_of(rank, self.arrays, self.how, self.grid, self.whole)
+        return self.parts.share(rank, self.arrays, self.whole)
 
     def bare(self, value: Array) -> Array:
-        """Return a value without what counts once."""
-        return value if self.added is None else value - self.added
+        """Return a value without what counts once, however often the parts are summed."""
+        return value if self.parts.added is None else value - self.parts.added
 
     def value(self, how: Mapping[str, Placement]) -> Array:
         """Return the whole value, were it spread so."""
-        return merged(self.arrays, self.grid, how, self.shape, self.added)
+        return merged(self.arrays, self.grid, how, self.parts.whole, self.parts.added)
 
     def fits(self, how: Mapping[str, Placement], *, times: float = 1.0) -> bool:
         """Return whether it is what it should be, were it spread so, and ``times`` as much."""
         value = self.value(how)
-        near = self.expected.nearest(value if times == 1.0 else self.bare(value) * times + self.once)
+        once = 0 if self.parts.added is None else self.parts.added
+        near = self.expected.nearest(value if times == 1.0 else self.bare(value) * times + once)
         return near is not None and near.same
 
 
-Beside = Mapping[str, Array]
-
-
-def _unsummed(held: _Held, axis: str, group: Sequence[int], beside: Beside) -> Cause | None:
+def _unsummed(held: _Held, axis: str, group: Sequence[int]) -> Cause | None:
     for mean in (False, True):
         how = {**held.how, axis: Placement("partial", mean=mean)}
         # What each rank added is in a sum as often as there are ranks.
-        if held.fits(how) or (not mean and _added(held, held.value(how), len(group), beside)):
+        if held.fits(how) or (not mean and _added(held, held.value(how), len(group))):
             told: dict[str, Any] = {"ranks": list(group)} | ({"mean": True} if mean else {})
             return Cause("missing_all_reduce", told, verified=True)
     return None
 
 
-def _other_group(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause | None:
+def _other_group(held: _Held, axis: str, group: Sequence[int]) -> Cause | None:
     """Find a sum over ranks that have other data, in place of those that have the other parts."""
     for other, placement in held.how.items():
         if other == axis or placement.kind != "shard" or differing(held.arrays, held.grid, other):
@@ -122,7 +121,7 @@ def _other_group(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cau
     return None
 
 
-def _multiple(held: _Held, _: str, group: Sequence[int], __: Beside) -> Cause | None:
+def _multiple(held: _Held, _: str, group: Sequence[int]) -> Cause | None:
     size = len(group)
     for times, name in ((1 / size, "reduced_twice"), (float(size), "averaged")):
         if held.fits(held.how, times=times):
@@ -130,19 +129,19 @@ def _multiple(held: _Held, _: str, group: Sequence[int], __: Beside) -> Cause | 
     return None
 
 
-def _added_by_each(held: _Held, _: str, group: Sequence[int], beside: Beside) -> Cause | None:
+def _added_by_each(held: _Held, _: str, group: Sequence[int]) -> Cause | None:
     """Find a parameter that each rank added before the sum."""
-    name = _added(held, held.value(held.how), len(group), beside)
+    name = _added(held, held.value(held.how), len(group))
     return None if name is None else Cause("added_by_each", {"name": name, "ranks": list(group)}, verified=True)
 
 
-def _looked_up_by_each(held: _Held, _: str, group: Sequence[int], beside: Beside) -> Cause | None:
+def _looked_up_by_each(held: _Held, _: str, group: Sequence[int]) -> Cause | None:
     """Find a table of which each rank adds a row for each token, those among them that it does not hold."""
     tokens = next((one for one in held.given if one is not None and one.dtype.kind in "iu" and one.size), None)
     value, count = held.value(held.how), len(group)
     if tokens is None or tokens.min() < 0:
         return None
-    for table in beside.values():
+    for table in held.beside.values():
         size, rest = divmod(len(table), count)
         if rest or table.ndim != value.ndim - tokens.ndim + 1 or tokens.max() >= len(table):
             continue
@@ -154,23 +153,23 @@ def _looked_up_by_each(held: _Held, _: str, group: Sequence[int], beside: Beside
     return None
 
 
-def _gathered_logits(held: _Held, _: str, group: Sequence[int], __: Beside) -> Cause | None:
+def _gathered_logits(held: _Held, _: str, group: Sequence[int]) -> Cause | None:
     """Find losses of tokens for which each rank adds up what all give: apart by the logarithm of how many they are."""
     value = held.value(held.how)
     right = value.dtype.kind == "f" and is_same(held.whole, value - np.asarray(np.log(len(group)), value.dtype))
     return Cause("logits_gathered", {"ranks": list(group)}, verified=True) if right else None
 
 
-def _added(held: _Held, value: Array, count: int, beside: Beside) -> str | None:
+def _added(held: _Held, value: Array, count: int) -> str | None:
     """Return the parameter without which, but for once, a value is right."""
-    for name, added in beside.items() if value.shape == held.whole.shape else ():
+    for name, added in held.beside.items() if value.shape == held.whole.shape else ():
         fitting = added.ndim == 1 and added.shape == value.shape[-1:] and np.any(added)
         if fitting and is_same(held.whole, value - np.asarray(count - 1, added.dtype) * added):
             return name
     return None
 
 
-def _gathered_order(held: _Held, _: str, group: Sequence[int], __: Beside) -> Cause | None:
+def _gathered_order(held: _Held, _: str, group: Sequence[int]) -> Cause | None:
     """Find parts that were put together in another order."""
     value = held.value(held.how)
     if value.shape != held.whole.shape:
@@ -184,7 +183,7 @@ def _gathered_order(held: _Held, _: str, group: Sequence[int], __: Beside) -> Ca
     return None
 
 
-def _chunks_in_order(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause | None:
+def _chunks_in_order(held: _Held, axis: str, group: Sequence[int]) -> Cause | None:
     """Find one part on each rank, where it should hold a part from each end; or the reverse."""
     how = held.how[axis]
     other = {**held.how, axis: attrs.evolve(how, ends=not how.ends)}
@@ -193,7 +192,7 @@ def _chunks_in_order(held: _Held, axis: str, group: Sequence[int], _: Beside) ->
     return Cause("chunk_order", {"ranks": list(group), "ends": how.ends}, verified=True)
 
 
-def _shard_order(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause | None:
+def _shard_order(held: _Held, axis: str, group: Sequence[int]) -> Cause | None:
     shares = [share for share in map(held.share, group) if share is not None]
     order = _order([held.arrays[rank] for rank in group], shares) if len(shares) == len(group) else None
     if order is None:
@@ -202,7 +201,7 @@ def _shard_order(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cau
     return Cause("shard_order", found, verified=True)
 
 
-def _reordered(held: _Held, axis: str, group: Sequence[int], _: Beside) -> Cause | None:
+def _reordered(held: _Held, axis: str, group: Sequence[int]) -> Cause | None:
     """Find shards that hold what they should, row by row, in another order."""
     dim, moved = held.how[axis].dim, False
     for rank in held.arrays:
