@@ -19,9 +19,9 @@ from padiff.distributed._others import Other
 from padiff.distributed._reductions import cause_of, is_same, other_value
 from padiff.distributed._run import RankedRun
 from padiff.distributed._settings import unlike_settings
-from padiff.judging import given_gradients, rate_between, shown_setting
+from padiff.judging import given_gradients, place_around, rate_between, shown_setting
 from padiff.numerics import EXACT, SAME, Array, difference, epsilon
-from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
+from padiff.report import Cause, Evidence, Figures, Finding, Phase, Verdict, What
 
 _ALIKE = 3
 """Digits in which factors are one, which are those of steps that were rounded."""
@@ -49,7 +49,7 @@ class _Stepped:
 def of_updates(findings: Sequence[Finding], job: Job) -> list[Finding]:
     """Return findings of a step, with those of the parameters that some ranks stepped otherwise in place of others'."""
     run, others, step = job.run, job.others, job.number
-    told = [one for one in findings if _is_update(one, step)]
+    told = [one for one in findings if one.step == step and one.source and one.phase is Phase.UPDATE]
     judged = {path for one in told for path in _paths(one, others)}
     stepped = [one for one in _stepped(job, judged) if one.wrong]
     groups: dict[Hashable, list[_Stepped]] = {}
@@ -88,10 +88,6 @@ def _factor(parameters: Mapping[str, Any]) -> float:
         ours, theirs = (one["least"] for one in shares)
         return float(theirs / ours) if ours else 0.0
     return float(parameters.get("times", 0.0))
-
-
-def _is_update(finding: Finding, step: int) -> bool:
-    return finding.step == step and finding.source and finding.phase is Phase.UPDATE
 
 
 def _paths(finding: Finding, others: Other) -> list[str]:
@@ -258,28 +254,19 @@ def _times(group: Sequence[_Stepped], rank: int) -> float | None:
 
 def _finding(job: Job, cause: Cause, group: Sequence[_Stepped]) -> Finding:
     paths = [one.path for one in group]
-    homes = [path.rpartition(".")[0] for path in paths]
-    modules = job.run.about.modules
-    around = [
-        module for module in modules if all(f"{home}.".startswith(f"{module}." if module else "") for home in homes)
-    ]
-    home = max(around, key=len)
-    place = Place(home, modules[home].module.class_name)
+    place = place_around(job.run.about, paths)
     apart = max((_apart(one) for one in group), key=lambda one: one.rel_l2)
     judged = len([1 for name, _ in job.step.parameters if name == "updated"])
     evidence = [Evidence.of("stepped_alike", paths=paths, of=judged)] if len(paths) > 1 else []
     if cause.name == "out_of_step":
-        figures = {"side": job.side, **cause.parameters}
-        evidence.append(Evidence("ranks_disagree", figures))
-    unlike = unlike_settings(job.step.trace, paths)
-    evidence += (
-        [Evidence("settings_of_ranks", {name: shown_setting(own) for name, own in unlike.items()})] if unlike else []
-    )
+        evidence.append(Evidence("ranks_disagree", {"side": job.side, **cause.parameters}))
+    unlike = {name: shown_setting(own) for name, own in unlike_settings(job.step.trace, paths).items()}
+    evidence += [Evidence("settings_of_ranks", unlike)] if unlike else []
     together = What("updates", f"{len(paths)} parameters")
     return Finding(
         verdict=Verdict.DIFFERS,
         phase=Phase.UPDATE,
-        **job.places(place, job.others.reported(home, None)),
+        **job.places(place, job.others.reported(place.path or "", None)),
         what=together if len(paths) > 1 else What("updated_parameter", paths[0].rpartition(".")[2]),
         figures=apart,
         evidence=tuple(evidence),

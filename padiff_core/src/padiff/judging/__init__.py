@@ -6,7 +6,7 @@ that records show, `_findings` and `_notes`, the `_compared` tree, the models' `
 """
 
 from padiff.judging._compared import matching_of, missing_path
-from padiff.judging._findings import place_of, with_hooks
+from padiff.judging._findings import place_around, place_of, with_hooks
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._outcome import Outcome
 from padiff.judging._forced._randomness import sampling

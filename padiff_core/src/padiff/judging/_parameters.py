@@ -49,7 +49,8 @@ def parameter_findings(
     found += [part_finding(part) for part in parts_of(correspondence, ignored) if counts(part)]
     exact = None if copied else rule
     groups = tied(links, ours=False)
-    merged = {link for group in groups if copied or _is_one_held(group, read, exact) for _, link in group}
+    one_held = (g for g in groups if copied or any(is_close(*both, exact) for both in _arrays(g, read)))
+    merged = {link for group in one_held for _, link in group}
     unlike = [(match, link) for match, link in links if link not in merged and not alike(link)]
     found += _with_other_values(unlike, read, copied, rule, measures or Measures())
     return [*found, *_ties(links, read, merged, backward, exact)]
@@ -297,11 +298,6 @@ def _ties(
             cause = Cause("tied", {"side": side}, verified=True)
             what = "buffer" if link.candidate.parameter.buffer else "parameter"
             yield finding_of_link(match, link, Phase.PARAMETER, what, evidence, cause=cause, figures=figures)
-
-
-def _is_one_held(group: Sequence[tuple[UnitMatch, Link]], read: Reading, rule: Rule | None) -> bool:
-    """Return whether a parameter holds one of those of the other side that it is tied to."""
-    return any(is_close(*both, rule) for both in _arrays(group, read))
 
 
 def _worst(group: Sequence[tuple[UnitMatch, Link]], read: Reading, rule: Rule | None) -> Figures | None:

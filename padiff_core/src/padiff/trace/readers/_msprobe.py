@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from padiff.trace._records import Call, Frame, Leaf, ModuleRecord, ParameterRecord, Trace
+from padiff.trace._records import Call, Frame, Key, Leaf, ModuleRecord, ParameterRecord, Trace
 from padiff.trace._run import Kept
 from padiff.trace._summary import Summary
 from padiff.trace.readers._dumped import DumpedRun, FileStore, calling, damaged, frame_of, read_json
@@ -153,8 +153,7 @@ class _Dump:
                 if (about := _tensor(told)) is not None:
                     self._keep(self.trace.parameter_gradients, f"{parameters[1]}.{parameter}", about)
         elif module is not None and module[3] == "backward":
-            key = (module[1], int(module[4]))
-            call = next((one for one in self._by_key.get(key, ())), None)
+            call = self._by_key.get((module[1], int(module[4])))
             for leaves, given in () if call is None else ((call.outputs, "input"), (call.inputs, "output")):
                 listed = entry.get(given) or []
                 for leaf, told in zip(leaves, listed if isinstance(listed, list) else [listed], strict=False):
@@ -162,12 +161,8 @@ class _Dump:
                         self._keep(self.trace.gradients, leaf.token, about)
 
     @cached_property
-    def _by_key(self) -> dict[tuple[str, int], list[Call]]:
-        found: dict[tuple[str, int], list[Call]] = {}
-        for call in self.trace.calls:
-            if not call.module.operation:
-                found.setdefault(call.key, []).append(call)
-        return found
+    def _by_key(self) -> dict[Key, Call]:
+        return {call.key: call for call in reversed(self.trace.calls) if not call.module.operation}
 
     def _keep(self, named: dict[Any, int], name: Any, about: Mapping[str, Any]) -> None:
         """Keep a value under a name: a file where there is one, else what the records say of it, if anything."""
