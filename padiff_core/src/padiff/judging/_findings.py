@@ -96,6 +96,11 @@ def finding_at(
     return Finding(verdict, phase, ours, theirs, what, evidence=(evidence,), **rest)
 
 
+def size_in(finding: Finding) -> float:
+    """Return the relative L2 that a finding tells; 0 where it tells none."""
+    return 0.0 if finding.figures is None else finding.figures.rel_l2
+
+
 def pair_of(finding: Finding, alignment: Alignment) -> Pair | None:
     """Return the matched calls that a finding is placed at, if it is."""
     path = finding.candidate.path

@@ -12,7 +12,7 @@ import numpy as np
 
 from padiff.forcing import Given, Side, gradients_of
 from padiff.judging._causes import not_verified
-from padiff.judging._findings import place_around
+from padiff.judging._findings import place_around, size_in
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import finding_of_link, is_ignored, tied
 from padiff.judging._parts import Ignored
@@ -92,7 +92,7 @@ def of_one_cause(
         own = list(scaled) if 2 * len(own) > sum(scaled.values()) else own  # two may be one by chance
         groups[tuple(own)] = [one for key in own for one in groups.pop(key)]
     for key, group in groups.items():
-        worst = max((finding for _, finding in group), key=_size)
+        worst = max((finding for _, finding in group), key=size_in)
         if isinstance(key, tuple) and worst.cause is not None:
             besides = {name: value for name, value in worst.cause.parameters.items() if name != "times"}
             among = {"least": min(key), "most": max(key), **besides}
@@ -128,10 +128,6 @@ def _key(cause: Cause | None, known: Mapping[object, Any]) -> object:
     times = cause.parameters["times"]
     others = [one for one in known if isinstance(one, float)]
     return next((one for one in others if abs(one - times) <= SAME(epsilon_of("float32")) * abs(times)), float(times))
-
-
-def _size(finding: Finding) -> float:
-    return 0.0 if finding.figures is None else finding.figures.rel_l2
 
 
 def _ours(link: Link, sides: tuple[Side, Side]) -> Array:

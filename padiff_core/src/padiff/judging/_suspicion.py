@@ -31,8 +31,6 @@ class Suspicion:
     phase: Phase
     what: What
     ruling: Ruling
-    order: int
-    """The candidate's call where it was seen."""
     between: tuple[str, str] | None = None
     spot: Spot | None = None
     held: Held | None = None
@@ -42,6 +40,12 @@ class Suspicion:
     """Whether the difference arises there; it may follow from what its code was given, where nothing was fed."""
     vague: bool = False
     """Whether what its own call was given is not known, so that the call around it is named."""
+    order: int = attrs.field(kw_only=True)
+    """The candidate's call where it was seen."""
+
+    @order.default
+    def _seen(self) -> int:
+        return (self.pair if self.spot is None else self.spot.pair).candidate.index
 
     @property
     def verdict(self) -> Verdict:
@@ -55,8 +59,7 @@ def suspicion_of(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: Ch
     if pair.candidate.children:
         in_front = phase is Phase.BACKWARD and spot.what == "input"  # the code that let no gradient through to it
         between = spot.between if spot.owner is pair else beside(pair, spot.pair, in_front=in_front)
-    order = spot.pair.candidate.index
-    return Suspicion(pair, phase, what, ruling, order, between, spot, measured=check.measured)
+    return Suspicion(pair, phase, what, ruling, between, spot, measured=check.measured)
 
 
 def beside(owner: Pair, pair: Pair, *, in_front: bool) -> tuple[str, str] | None:

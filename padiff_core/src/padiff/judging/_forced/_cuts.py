@@ -74,4 +74,4 @@ class Cuts:
         leaves = maker.candidate.outputs
         index = next((b for a, b in maker.outputs if cut_side(maker.reference.outputs[a], leaves[b]) == side), 0)
         what = What("output_gradient", leaves[index].path if len(leaves) > 1 else "", index)
-        return self.told.setdefault(maker.key, Suspicion(maker, Phase.BACKWARD, what, ruling, maker.candidate.index))
+        return self.told.setdefault(maker.key, Suspicion(maker, Phase.BACKWARD, what, ruling))

@@ -308,7 +308,7 @@ class Judge:
         if self.loss and spot.reference.token in ends and not (recorded and suspects[1:]):
             ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("loss_gradient"),))
             what = value_at(spot, gradient=True)
-            return Suspicion(root, Phase.LOSS, what, ruling, root.candidate.index, measured=check.measured)
+            return Suspicion(root, Phase.LOSS, what, ruling, measured=check.measured)
         if any(map(self.settler.randomness.takes_numbers, suspects)):
             return None  # other numbers were drawn there: what is sent is judged by its distribution
         if check.close is None:

@@ -87,7 +87,7 @@ def _at(suspicion: Suspicion, opening: _Opening, alignment: Alignment, *more: Ev
     ours, theirs = getattr(pair.reference, what)[a], getattr(pair.candidate, what)[b]
     if what == "outputs":
         spot = Spot("output", pair, pair, ("start", "end"), ours, theirs)
-        return Suspicion(pair, suspicion.phase, value_at(spot), of_another_shape(spot, *more), pair.candidate.index)
+        return Suspicion(pair, suspicion.phase, value_at(spot), of_another_shape(spot, *more))
     owner = alignment.around(pair)
     assert owner is not None
     calls = [one.candidate for one in alignment.pairs if alignment.around(one) is owner]
@@ -97,8 +97,7 @@ def _at(suspicion: Suspicion, opening: _Opening, alignment: Alignment, *more: Ev
     inside = itertools.takewhile(lambda call: call is not owner.candidate, pair.candidate.ancestors())
     maker = next((call for call in inside if call in shared and call.module.kind is None), None)
     spot = Spot("input", pair, owner, between, ours, theirs, maker)
-    ruling, order = of_another_shape(spot, *more), pair.candidate.index
-    return Suspicion(owner, suspicion.phase, value_at(spot), ruling, order, between, spot)
+    return Suspicion(owner, suspicion.phase, value_at(spot), of_another_shape(spot, *more), between, spot)
 
 
 def _place(opening: _Opening) -> tuple[int, float]:

@@ -6,6 +6,7 @@ gradients that it sends.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import attrs
@@ -28,9 +29,7 @@ def sampled_values(
     for pair in _takers(settler):
         for spot in _made(settler.bench.alignment, pair):
             if (pair.key, spot.key) not in told:
-                ruling = _ruled(settler, pair, spot, reading(spot, pair), backward=False)
-                if ruling is not None:
-                    yield _suspicion(pair, spot, ruling, Phase.FORWARD)
+                yield from _ruled(settler, pair, spot, reading(spot, pair), backward=False)
 
 
 def sampled_gradients(settler: Settler, known: Sequence[Suspicion]) -> Iterator[Suspicion]:
@@ -39,28 +38,29 @@ def sampled_gradients(settler: Settler, known: Sequence[Suspicion]) -> Iterator[
     for pair in _takers(settler):
         children = _children(settler.bench.alignment, pair)
         if wrong.isdisjoint(one.key for one in (pair, *children)):
-            for spot in _taken(pair, children):
-                ruling = _ruled(settler, pair, spot, gradient_reader(spot.reference.token), backward=True)
-                if ruling is not None:
-                    yield _suspicion(pair, spot, ruling, Phase.BACKWARD)
-                    break
+            spots = ((spot, gradient_reader(spot.reference.token)) for spot in _taken(pair, children))
+            found = (one for both in spots for one in _ruled(settler, pair, *both, backward=True))
+            yield from itertools.islice(found, 1)
 
 
 def _takers(settler: Settler) -> list[Pair]:
     return [pair for pair in settler.bench.alignment.pairs if settler.randomness.takes_numbers(pair)]
 
 
-def _ruled(settler: Settler, pair: Pair, spot: Spot, read: Reader, *, backward: bool) -> Ruling | None:
+def _ruled(settler: Settler, pair: Pair, spot: Spot, read: Reader, *, backward: bool) -> Iterator[Suspicion]:
     randomness, eps = settler.randomness, epsilon_of(spot.reference.dtype)
     asked = Question(pair, read, TOGETHER_AT_SIGHT, backward=backward, what=within(pair, spot), eps=eps)
     apart = randomness.difference(asked)
     if apart is None or not any(randomness.samples(asked, ours=ours) for ours in (True, False)):
-        return None
+        return
     ruling = Ruling(Verdict.EQUAL, Figures.of(apart), ())
     ruling = settler.with_randomness(ruling, attrs.evolve(asked, native=apart))
     # Settings that differ tell, whatever the numbers.
     hidden = ruling.verdict is Verdict.STOCHASTIC and contrasts(pair.reference, pair.candidate)
-    return ruling if ruling.verdict is Verdict.DIFFERS or (hidden and not backward) else None
+    if ruling.verdict is Verdict.DIFFERS or (hidden and not backward):
+        between = spot.between if pair.candidate.children and not backward else None
+        phase = Phase.BACKWARD if backward else Phase.FORWARD
+        yield Suspicion(pair, phase, value_at(spot, gradient=backward), ruling, between, spot)
 
 
 def _children(alignment: Alignment, pair: Pair) -> list[Pair]:
@@ -91,9 +91,3 @@ def _taken(pair: Pair, children: Sequence[Pair]) -> Iterator[Spot]:
     for child in children:
         for leaves in child.made:
             yield Spot("output", child, pair, ("start", "end"), *leaves)
-
-
-def _suspicion(pair: Pair, spot: Spot, ruling: Ruling, phase: Phase) -> Suspicion:
-    what = value_at(spot, gradient=phase is Phase.BACKWARD)
-    between = spot.between if phase is Phase.FORWARD and pair.candidate.children else None
-    return Suspicion(pair, phase, what, ruling, spot.pair.candidate.index, between, spot)

@@ -77,7 +77,7 @@ def _frozen(judge: Judge) -> Iterator[Suspicion]:
         cause = Cause("frozen", {"name": what.name, "side": side}, verified=True)
         pair = (judge.alignment.using(match.candidate.module.path) or judge.alignment.pairs)[0]
         ruling = Ruling(Verdict.DIFFERS, figures, (), hint=cause)
-        yield Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, held=link.candidate)
+        yield Suspicion(pair, Phase.BACKWARD, what, ruling, held=link.candidate)
 
 
 def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
@@ -134,7 +134,7 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
 
 def _suspicion(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: StateCheck) -> Suspicion:
     held = check.link.candidate
-    return Suspicion(pair, phase, what, ruling, pair.candidate.index, held=held, measured=check.measured)
+    return Suspicion(pair, phase, what, ruling, held=held, measured=check.measured)
 
 
 def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | None:
@@ -209,7 +209,7 @@ def _called_more(judge: Judge, caller: Pair, what: What, ruling: Ruling, check: 
         for side, path, call in zip(SIDES, paths, (root.reference, root.candidate), strict=True)
     }
     cause = Cause("calls", {"name": paths[1], **counts}, verified=True)
-    return Suspicion(caller, Phase.BUFFER, what, attrs.evolve(ruling, hint=cause), caller.candidate.index)
+    return Suspicion(caller, Phase.BUFFER, what, attrs.evolve(ruling, hint=cause))
 
 
 def _is_by_convention(
@@ -296,4 +296,4 @@ def of_inputs(judge: Judge, excused: set[Key]) -> Iterator[Suspicion]:
         ruling = Ruling(Verdict.DIFFERS, Figures.of(apart), (evidence,))
         what = What("input_gradient", leaf.path, check.index)
         measured = judge.measures(check.reference, check.candidate)
-        yield Suspicion(pair, Phase.BACKWARD, what, ruling, pair.candidate.index, measured=measured)
+        yield Suspicion(pair, Phase.BACKWARD, what, ruling, measured=measured)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
+from typing import Any
 
 import attrs
 import numpy as np
@@ -25,20 +26,6 @@ from padiff.recording import Task
 from padiff.report import SIDES, Evidence, Figures, Finding, Note, Phase, What
 
 
-@attrs.frozen
-class Unread:
-    """An input of both models that is the same everywhere, and hides a difference between them."""
-
-    index: int
-    """Among the reference's inputs."""
-    reference: str
-    candidate: str
-    side: str = ""
-    """Whose outputs do not depend on it; empty where both sides' do."""
-    apart: float = 0.0
-    """How far apart the outputs are then, relative L2, where both sides' depend on it."""
-
-
 def unread_inputs(
     sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Runs, root: Pair, forced: Forced
 ) -> Iterator[Finding | Note]:
@@ -48,18 +35,19 @@ def unread_inputs(
     """
     gradients = {check.index: check.difference for check in forced.inputs if check.alone}
     for one in _unread(sides, tasks, native, root):
-        if one.side and one.index in gradients:
-            what, evidence = (
-                What("input_gradient", one.reference, one.index),
-                Evidence("input_unread", attrs.asdict(one)),
-            )
-            figures = Figures.of(gradients[one.index])
-            yield finding_at(root, Phase.BACKWARD, what, evidence, figures=figures, source=True)
+        if one["side"] and one["index"] in gradients:
+            what, figures = What("input_gradient", one["reference"], one["index"]), Figures.of(gradients[one["index"]])
+            yield finding_at(root, Phase.BACKWARD, what, Evidence("input_unread", one), figures=figures, source=True)
         else:
-            yield Note("input_unread" if one.side else "input_hides", attrs.asdict(one))
+            yield Note("input_unread" if one["side"] else "input_hides", one)
 
 
-def _unread(sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Runs, root: Pair) -> Iterator[Unread]:
+def _unread(sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Runs, root: Pair) -> Iterator[dict[str, Any]]:
+    """Yield what is told of inputs that are the same everywhere, and hide a difference between the models.
+
+    That is the input's index and names, the ``side`` whose outputs do not depend on it, if only one does, and else how
+    far ``apart`` the outputs are then.
+    """
     if any(map(is_recorded, sides)):
         return
     before = native.reference.outputs, native.candidate.outputs
@@ -72,13 +60,14 @@ def _unread(sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Runs, ro
             continue
         ours, theirs = known
         answers = [_largest_beyond(*both) > 0.0 for both in zip(before, (ours, theirs), strict=True)]
-        names = root.reference.inputs[i].path, root.candidate.inputs[j].path
+        names = dict(zip(SIDES, (root.reference.inputs[i].path, root.candidate.inputs[j].path), strict=True))
+        told = {"index": i, **names, "side": "", "apart": 0.0}
         if set(answers) == {True, False}:
-            yield Unread(i, *names, SIDES[answers.index(False)])
+            yield {**told, "side": SIDES[answers.index(False)]}
         elif all(answers):
             apart = _between(root, ours, theirs)
             if 0.0 < apart < float("inf") and not _between(root, *before):
-                yield Unread(i, *names, apart=apart)
+                yield {**told, "apart": apart}
 
 
 def _changed(task: Task, index: int) -> Task | None:

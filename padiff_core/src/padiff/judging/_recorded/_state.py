@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.judging._findings import as_one, place_around
+from padiff.judging._findings import as_one, place_around, size_in
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._running_variance import by_convention
@@ -180,17 +180,13 @@ def of_uncalled_buffers(
     for group in moved.values():
         paths = [match.modules.reference for match, _ in group], [match.modules.candidate for match, _ in group]
         reference, candidate = map(place_around, leaps.meter.models, paths)
-        worst = max((one for _, one in group), key=_size)
+        worst = max((one for _, one in group), key=size_in)
         if len(group) > 1:
             names = [f"{match.modules.candidate}.{one.what.name}".lstrip(".") for match, one in group]
             evidence = (Evidence.of("frozen_together", paths=names), *worst.evidence)
             worst = attrs.evolve(worst, what=What("buffers", f"{len(group)} buffers"), evidence=evidence)
         found.append(attrs.evolve(worst, reference=reference, candidate=candidate))
     return found
-
-
-def _size(one: Finding) -> float:
-    return 0.0 if one.figures is None else one.figures.rel_l2
 
 
 def frozen_together(findings: Sequence[Finding], models: tuple[Description, Description]) -> list[Finding]:
@@ -212,7 +208,7 @@ def _together(group: Sequence[Finding], models: tuple[Description, Description])
     assert first.cause is not None
     named = {"name": f"each of {len(group)} parameters"} if "name" in first.cause.parameters else {}
     cause = attrs.evolve(first.cause, parameters={**first.cause.parameters, **named})
-    figures = max(group, key=_size).figures
+    figures = max(group, key=size_in).figures
     return as_one(group, models, "gradients", "parameters", evidence=first.evidence, cause=cause, figures=figures)
 
 
@@ -233,7 +229,7 @@ def _suspicions(
     if ruling.verdict not in AGREEING:
         blamed = leaps.innermost_known(pair, backward=phase is Phase.BACKWARD)
         order, vague = pair.candidate.index, blamed is not pair
-        yield Suspicion(blamed, phase, what, ruling, order, held=link.candidate, arises=source, vague=vague)
+        yield Suspicion(blamed, phase, what, ruling, held=link.candidate, arises=source, vague=vague, order=order)
 
 
 def _is_convention(leaps: Leaps, link: Link, calls: list[Call], users: list[Pair]) -> bool:
