@@ -1,14 +1,18 @@
 """Read pickles without executing anything: what a pickle would call and build comes back as plain records.
 
-The opcodes are followed one by one, over a table of those that data need; another one, a huge pickle, or a stack that
-does not fit is refused. No class and no function is looked up: a name stays a name.
+Python's own machine follows the opcodes; those that data do not need are refused, and so is a huge pickle. No class and
+no function is looked up: a name stays a name, and to call it is to note that.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
 import pickletools
+import re
+import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -16,10 +20,25 @@ from padiff.codec import Malformed, refuse
 
 _LARGEST = 1 << 26
 """Bytes of a pickle, at most, unless more is expected."""
+_OF_DATA = re.compile(
+    "PROTO|FRAME|STOP|NONE|NEWTRUE|NEWFALSE|MARK|MEMOIZE|REDUCE|BUILD|BINPERSID|INT|BININT[12]?|LONG[14]?|BINFLOAT|"
+    "(SHORT_)?BIN(UNICODE|BYTES|STRING)8?|EMPTY_(TUPLE|LIST|DICT)|TUPLE[123]?|LIST|APPENDS?|SETITEMS?|"
+    "(LONG_)?BIN(PUT|GET)|(STACK_)?GLOBAL"
+)
+"""The opcodes that data need."""
+_WRONG = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, EOFError, struct.error)
+
+
+class _Called:
+    """What a pickle would call."""
+
+    def __call__(self, *args: Any) -> Made:
+        """Return what that would make."""
+        return Made(self, args)
 
 
 @attrs.frozen
-class Named:
+class Named(_Called):
     """A class or function that a pickle names."""
 
     module: str
@@ -27,12 +46,16 @@ class Named:
 
 
 @attrs.define(eq=False)
-class Made:
+class Made(_Called):
     """What a pickle would make by calling something, and the state that it would then set."""
 
     function: Any
     args: Any
     state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        """Keep the state."""
+        self.state = state
 
 
 @attrs.frozen
@@ -42,119 +65,33 @@ class Stored:
     name: Any
 
 
-_MARK = object()
+def _refused(name: str) -> Callable[[Any], None]:
+    return lambda _: refuse(f"it holds the opcode {name}, which data do not need")
 
 
-class _Machine:
-    """The stack of a pickle, with names in place of what they name."""
+class _Machine(pickle._Unpickler):
+    """What follows a pickle, with names in place of what they name."""
 
-    def __init__(self) -> None:
-        self.stack: list[Any] = []
-        self.memo: dict[int, Any] = {}
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        ord(one.code): pickle._Unpickler.dispatch[ord(one.code)] if _OF_DATA.fullmatch(one.name) else _refused(one.name)
+        for one in pickletools.opcodes
+    }
 
-    def marked(self) -> list[Any]:
-        """Return what lies above the topmost mark, and take it off."""
-        for at in range(len(self.stack) - 1, -1, -1):
-            if self.stack[at] is _MARK:
-                found = self.stack[at + 1 :]
-                del self.stack[at:]
-                return found
-        refuse("it has no mark")
+    def find_class(self, module: str, name: str) -> Named:
+        """Return a name as it is."""
+        return Named(module, name)
 
-    def taken(self, count: int) -> list[Any]:
-        if count > len(self.stack):
-            refuse("its stack is empty")
-        found = self.stack[-count:]
-        del self.stack[-count:]
-        return found
-
-    def top(self, sort: type) -> Any:
-        if not self.stack or not isinstance(self.stack[-1], sort):
-            refuse(f"it fills what is no {sort.__name__}")
-        return self.stack[-1]
-
-    def fill(self, pairs: list[Any]) -> None:
-        found = self.top(dict)
-        for key, value in zip(pairs[::2], pairs[1::2], strict=True):
-            if not isinstance(key, str | int | float | bytes | None):
-                refuse(f"a {type(key).__name__} is a key")
-            found[key] = value
-
-    def extend(self, items: list[Any]) -> None:
-        self.top(list).extend(items)
-
-    def build(self, state: Any) -> None:
-        self.top(Made).state = state
-
-
-def _keep(machine: _Machine, at: int) -> None:
-    if not machine.stack:
-        refuse("its stack is empty")
-    machine.memo[at] = machine.stack[-1]
-
-
-def _push(*values: Any) -> Callable[[_Machine, Any], None]:
-    return lambda machine, arg: machine.stack.append(values[0] if values else arg)
-
-
-def _global(machine: _Machine, names: list[str]) -> None:
-    if len(names) != 2 or not all(isinstance(name, str) for name in names):
-        refuse("it names what is no class")
-    machine.stack.append(Named(*names))
-
-
-_STEPS: dict[str, Callable[[_Machine, Any], None]] = {
-    **dict.fromkeys(("PROTO", "FRAME"), lambda m, arg: None),
-    **dict.fromkeys(
-        ("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "INT", "LONG", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE"),
-        _push(),
-    ),
-    **dict.fromkeys(
-        ("BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BINSTRING", "SHORT_BINSTRING"), _push()
-    ),
-    "NONE": _push(None),
-    "NEWTRUE": _push(True),
-    "NEWFALSE": _push(False),
-    "MARK": _push(_MARK),
-    "EMPTY_TUPLE": _push(()),
-    "EMPTY_LIST": lambda m, arg: m.stack.append([]),
-    "EMPTY_DICT": lambda m, arg: m.stack.append({}),
-    "TUPLE": lambda m, arg: m.stack.append(tuple(m.marked())),
-    "TUPLE1": lambda m, arg: m.stack.append(tuple(m.taken(1))),
-    "TUPLE2": lambda m, arg: m.stack.append(tuple(m.taken(2))),
-    "TUPLE3": lambda m, arg: m.stack.append(tuple(m.taken(3))),
-    "LIST": lambda m, arg: m.stack.append(m.marked()),
-    "APPEND": lambda m, arg: m.extend(m.taken(1)),
-    "APPENDS": lambda m, arg: m.extend(m.marked()),
-    "SETITEM": lambda m, arg: m.fill(m.taken(2)),
-    "SETITEMS": lambda m, arg: m.fill(m.marked()),
-    "BINPUT": _keep,
-    "LONG_BINPUT": _keep,
-    "MEMOIZE": lambda m, arg: _keep(m, len(m.memo)),
-    "BINGET": lambda m, arg: m.stack.append(m.memo[arg]),
-    "LONG_BINGET": lambda m, arg: m.stack.append(m.memo[arg]),
-    "GLOBAL": lambda m, arg: _global(m, arg.split(" ")),
-    "STACK_GLOBAL": lambda m, arg: _global(m, m.taken(2)),
-    "REDUCE": lambda m, arg: m.stack.append(Made(*m.taken(2))),
-    "BUILD": lambda m, arg: m.build(m.taken(1)[0]),
-    "BINPERSID": lambda m, arg: m.stack.append(Stored(m.taken(1)[0])),
-}
+    def persistent_load(self, pid: Any) -> Stored:
+        """Return a name as it is."""
+        return Stored(pid)
 
 
 def unpickled(data: bytes, largest: int = _LARGEST) -> Any:
     """Return what a pickle holds: plain data, and records of what it would make; raise `Malformed` for any other."""
     if len(data) > largest:
         refuse(f"it takes {len(data)} bytes")
-    machine = _Machine()
     try:
-        for opcode, arg, _ in pickletools.genops(data):
-            if opcode.name == "STOP":
-                return machine.taken(1)[0]
-            step = _STEPS.get(opcode.name)
-            if step is None:
-                refuse(f"it holds the opcode {opcode.name}, which data do not need")
-            step(machine, arg)
-    except (ValueError, KeyError, IndexError, TypeError, OverflowError, UnicodeError, RecursionError) as error:
+        return _Machine(io.BytesIO(data)).load()
+    except (*_WRONG, pickle.UnpicklingError) as error:
         msg = f"it is no whole pickle ({type(error).__name__})"
         raise Malformed(msg) from error
-    refuse("it has no end")
