@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from padiff.distributed._expected import Expected
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import merged, spread_of
-from padiff.distributed._placements import joined, joined_shape
-from padiff.distributed._reductions import share_of
+from padiff.distributed._placements import joined, joined_shape, share_of
 from padiff.distributed._sides import part_of
 from padiff.kinds import Placement, Ranks
 from padiff.numerics import sketch
