@@ -11,7 +11,6 @@ import attrs
 import numpy as np
 
 from padiff.adapter import Placement, Ranks
-from padiff.distributed._placements import part_of
 from padiff.kinds import Part, Unit
 from padiff.trace import (
     Call,
@@ -107,7 +106,7 @@ def record_sequences(folder: Path, *, cp: int = 1, order: Callable[[list[Array]]
     """
     tokens = np.random.default_rng(3).integers(0, 9, (3, 8))
     table = np.random.default_rng(4).standard_normal((9, 4)).astype(np.float32)
-    held, parts = weights(), [part_of(tokens, Placement("shard", 1, ends=True), cp, rank) for rank in range(cp)]
+    held, parts = weights(), [Placement("shard", 1, ends=True).part(tokens, cp, rank) for rank in range(cp)]
     turned = [np.ascontiguousarray(table[part].swapaxes(0, 1)) for part in parts]
     normed = [one * held["norm.weight"] for one in turned]
     made = [np.tanh(one @ held["up.weight"].T) for one in normed]

@@ -24,7 +24,7 @@ def joined(
     added: Array | None = None,
     count: int | None = None,
 ) -> Array:
-    """Return a value, of which each rank of a group holds a part, in the order of the group.
+    """Return a value, of which each rank of a group holds a part, in the order of the group: see `Placement.part`.
 
     Of flat ranges ``whole`` is the value's shape. What was ``added`` to each part of a sum counts once. A mean is over
     ``count``, where not all ranks of the group have a part. Raises ``ValueError`` where the parts do not fit.
@@ -43,7 +43,7 @@ def joined(
         flat: Array = np.concatenate([part.reshape(-1) for part in parts])
         return flat if whole is None else flat.reshape(whole)
     sides = 2 if placement.ends else 1
-    blocks = [np.split(part, placement.stride * sides, placement.dim) for part in parts]
+    blocks = [np.split(part, placement.blocks, placement.dim) for part in parts]
     runs = (_in_order([one[index : index + sides] for one in blocks]) for index in range(0, len(blocks[0]), sides))
     whole_value: Array = np.concatenate([block for run in runs for block in run], placement.dim)
     return _scaled(whole_value, count) if placement.mean else whole_value
@@ -59,26 +59,6 @@ def _scaled(array: Array, count: int) -> Array:
         return array
     scaled: Array = (array / np.asarray(count, array.dtype)).astype(array.dtype, copy=False)
     return scaled
-
-
-def part_of(whole: Array, placement: Placement, count: int, index: int) -> Array:
-    """Return what one of ``count`` ranks holds of a value: the reverse of `joined`.
-
-    Of what does not come out even, the last ones hold less; of a sum each holds all.
-    """
-    if placement.kind == "range":
-        return part_of(whole.reshape(-1), Placement("shard", 0), count, index)
-    if placement.kind != "shard":
-        return whole
-    if not placement.ends and placement.stride == 1:
-        dim = placement.dim % whole.ndim
-        size = -(-whole.shape[dim] // count)
-        return whole[(*[slice(None)] * dim, slice(index * size, (index + 1) * size))]
-    if not placement.ends:
-        return np.concatenate(np.split(whole, count * placement.stride, placement.dim)[index::count], placement.dim)
-    blocks = np.split(whole, 2 * count * placement.stride, placement.dim)
-    places = (at + place for at in range(0, len(blocks), 2 * count) for place in (index, 2 * count - 1 - index))
-    return np.concatenate([blocks[place] for place in places], placement.dim)
 
 
 def is_part_of(own: Shape, whole: Shape) -> bool:
@@ -103,7 +83,7 @@ def joined_shape(shapes: Sequence[Shape], placement: Placement) -> Shape | None:
     dim = placement.dim % rank
     if len({shape[:dim] + shape[dim + 1 :] for shape in shapes}) > 1:
         return None
-    if any(shape[dim] % (placement.stride * (2 if placement.ends else 1)) for shape in shapes):
+    if any(shape[dim] % placement.blocks for shape in shapes):
         return None
     if placement.ends and len(set(shapes)) > 1:
         return None
@@ -122,12 +102,12 @@ def share_of(
             if not -part.ndim <= placement.dim < part.ndim:
                 return None
             sizes = [arrays[one].shape[placement.dim] for one in group]
-            if placement.stride == 1 and not placement.ends and sum(sizes) == part.shape[placement.dim]:
+            if placement.blocks == 1 and sum(sizes) == part.shape[placement.dim]:
                 part = np.split(part, np.cumsum(sizes)[:-1], placement.dim)[group.index(rank)]
-            elif part.shape[placement.dim] % (len(group) * placement.stride * (2 if placement.ends else 1)):
+            elif part.shape[placement.dim] % (len(group) * placement.blocks):
                 return None
             else:
-                part = part_of(part, placement, len(group), group.index(rank))
+                part = placement.part(part, len(group), group.index(rank))
         elif placement.kind != "replicate":
             return None
     return part

@@ -9,7 +9,6 @@ import numpy as np
 
 from padiff.distributed._grid import grid_of
 from padiff.distributed._placements import is_part_of
-from padiff.distributed._placements import part_of as part_along
 from padiff.distributed._whole import whole_model
 from padiff.errors import InputError
 from padiff.forcing import Side
@@ -109,7 +108,7 @@ def part_of(whole: Array, path: str, ranks: Ranks, shape: Shape) -> Array:
     part = whole
     for axis in reversed(grid_of({ranks.rank: ranks}).axes):
         group = ranks.groups[axis]
-        part = part_along(part, spread.get(axis, Placement()), len(group), group.index(ranks.rank))
+        part = spread.get(axis, Placement()).part(part, len(group), group.index(ranks.rank))
     if part.shape != shape:
         told = ", ".join(f"{axis}: {how}" for axis, how in spread.items()) or "nothing says how it is spread"
         msg = f"rank {ranks.rank} of {ranks.world} holds {list(shape)} of {path!r}, and its part of "

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
 _DATA, _SEQUENCE = "dp", "cp"
 UNKNOWN = "world"
@@ -30,6 +32,29 @@ class Placement:
     """Of a shard: whether each rank holds a part from the front and one from the back, the first rank the outermost.
     So a causal mask leaves all of them as much of a sequence to do."""
     copies: int = 1
+
+    @property
+    def blocks(self) -> int:
+        """Return of how many blocks a shard on one rank is made, each of which lies elsewhere in the whole."""
+        return self.stride * (2 if self.ends else 1)
+
+    def part(self, whole: NDArray[Any], count: int, index: int) -> NDArray[Any]:
+        """Return what one of ``count`` ranks holds of a value.
+
+        Of what does not come out even, the last ones hold less; of a sum each holds all.
+        """
+        if self.kind == "range":
+            return Placement("shard").part(whole.reshape(-1), count, index)
+        if self.kind != "shard":
+            return whole
+        if self.blocks == 1:
+            dim = self.dim % whole.ndim
+            size = -(-whole.shape[dim] // count)
+            return whole[(*[slice(None)] * dim, slice(index * size, (index + 1) * size))]
+        blocks = np.split(whole, self.blocks * count, self.dim)
+        held = (index, 2 * count - 1 - index) if self.ends else (index,)
+        runs = range(0, len(blocks), len(held) * count)
+        return np.concatenate([blocks[run + place] for run in runs for place in held], self.dim)
 
     def __str__(self) -> str:
         """Return it as DTensor writes it."""

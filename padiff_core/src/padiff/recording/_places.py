@@ -64,17 +64,11 @@ class Where:
         whole = list(shape)
         indices = [np.arange(extent) for extent in shape]
         for how, position, count in self.shards if shape else ():
-            if how.kind != "shard" or not -len(shape) <= how.dim < len(shape) or _is_odd(whole[how.dim], how):
+            if how.kind != "shard" or not -len(shape) <= how.dim < len(shape) or whole[how.dim] % how.blocks:
                 return None
-            length = max(whole[how.dim] // how.stride, 1)
-            block, inside = np.divmod(indices[how.dim], length)
-            half = length // 2
-            if how.ends:
-                inside = np.where(inside < half, position * half, (2 * count - 2 - position) * half) + inside
-            else:
-                inside += position * length
-            indices[how.dim] = block * count * length + inside
             whole[how.dim] *= count
+            here = attrs.evolve(how, dim=0).part(np.arange(whole[how.dim]), count, position)
+            indices[how.dim] = here[indices[how.dim]]
         return tuple(whole), indices
 
 
@@ -145,11 +139,6 @@ class Places:
 
 def _is_tokens(leaf: Leaf) -> bool:
     return len(leaf.shape) > 1 and leaf.dtype.startswith("int")
-
-
-def _is_odd(size: int, how: Placement) -> bool:
-    """Return whether what lies here of a dimension cannot be cut as a placement says."""
-    return bool(size % (how.stride * (2 if how.ends else 1)))
 
 
 def _shards(ranks: Ranks | None, spread: Spread) -> tuple[tuple[Placement, int, int], ...]:
