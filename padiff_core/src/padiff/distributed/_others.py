@@ -209,11 +209,7 @@ def _both_ways(found: dict[T, T]) -> tuple[dict[T, T], dict[T, T]]:
 
 def _places(calls: Alignment) -> Iterator[tuple[Spot, Spot]]:
     for pair in calls.pairs:
-        a, b = pair.reference, pair.candidate
-        for side, ours, theirs in (("input", a.inputs, b.inputs), ("output", a.outputs, b.outputs)):
-            for i, j in partners(ours, theirs, _alike):
-                yield (a.key, side, i), (b.key, side, j)
-
-
-def _alike(a: Leaf, b: Leaf) -> bool:
-    return len(a.shape) == len(b.shape) and same_sort(a, b)
+        for side in ("input", "output"):
+            ours, theirs = pair.reference.leaves(side), pair.candidate.leaves(side)
+            for i, j in partners(ours, theirs, lambda a, b: len(a.shape) == len(b.shape) and same_sort(a, b)):
+                yield (pair.reference.key, side, i), (pair.candidate.key, side, j)

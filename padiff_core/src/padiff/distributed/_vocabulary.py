@@ -28,13 +28,10 @@ def padding_in_loss(
     """Return the findings of a step, with this cause of those of what the models return that it explains."""
 
     def asked(one: Finding) -> bool:
-        return one.step == step and one.source and one.cause is None and _is_end(one)
+        end = not (one.reference.path or one.candidate.path) and one.what.kind in ("output", "output_gradient")
+        return one.step == step and one.source and one.cause is None and end
 
     return [_explained(one, runs, padding) if asked(one) else one for one in findings]
-
-
-def _is_end(finding: Finding) -> bool:
-    return not (finding.reference.path or finding.candidate.path) and finding.what.kind in ("output", "output_gradient")
 
 
 def _explained(finding: Finding, runs: Sequence[Any], padding: Sequence[PaddedRows | None]) -> Finding:

@@ -65,7 +65,8 @@ def of_called_again(
     again = [(side, call) for side, call in extra_calls(alignment) if call.training]
     inside = {(side, one.path): call for side, call in again for one in call.subtree() if one.training}
     homes = [
-        next((inside[key] for side in SIDES if (key := (side, _path(one, side))) in inside), None) for one in found
+        next((inside[key] for side in SIDES if (key := (side, getattr(one, side).path or "")) in inside), None)
+        for one in found
     ]
     moved = [
         (one, home)
@@ -78,10 +79,6 @@ def of_called_again(
     counts = {side: len(trace.by_module().get(call.path, ())) for side, trace in zip(SIDES, traces, strict=True)}
     whole = as_one(group, models, "buffers", "buffers", cause=Cause("calls", {"name": call.path, **counts}))
     return [whole if one is first else one for one in found if one is first or not any(one is other for other in group)]
-
-
-def _path(one: Finding, side: str) -> str:
-    return getattr(one, side).path or ""
 
 
 def beside(known: Sequence[Note], notes: Sequence[Note]) -> list[Note]:

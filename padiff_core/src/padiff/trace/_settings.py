@@ -59,12 +59,8 @@ def contrasts(reference: Described, candidate: Described) -> list[Contrast]:
 def _is_product(described: Described) -> bool:
     """Return whether a module may be a linear layer at each point, or on each patch."""
     padding, groups = (described.settings.get(name) for name in ("padding", "groups"))
-    padded = padding is not None and any(_numbers(padding.value))
+    padded = padding is not None and any(one for _, one in leaves(padding.value, lambda x: isinstance(x, int | str)))
     return described.module.kind in PRODUCTS and not padded and (groups is None or groups.value == 1)
-
-
-def _numbers(value: Any) -> list[Any]:
-    return [number for _, number in leaves(value, lambda one: isinstance(one, int | str))]
 
 
 def contrasts_inside(reference: Call, candidate: Call) -> list[Contrast]:
@@ -197,12 +193,8 @@ def samples_otherwise(reference: Call, candidate: Call) -> bool:
 def plain_values(call: Call) -> list[str]:
     """Return the numbers, words and ranges among a call's arguments, as they read."""
     kwargs = {name: value for name, value in call.kwargs.items() if not name.startswith("_")}
-    values = (value for _, value in leaves((call.args, kwargs), _is_plain))
+    values = (value for _, value in leaves((call.args, kwargs), lambda one: isinstance(one, float | int | str | slice)))
     return [f"{value:.9g}" if isinstance(value, float | int) else repr(value) for value in values]
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, float | int | str | slice)
 
 
 def _as_called(call: Call) -> str:

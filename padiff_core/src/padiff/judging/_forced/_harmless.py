@@ -88,7 +88,7 @@ def right_as_a_whole(
     that goes out of the call is right: then no gradient inside is a fault.
     """
     free = attrs.evolve(bench, alignment=Alignment([pair], [], []))
-    if any(_has_more(getattr(pair, what), pair, what) for what in ("inputs", "outputs")):
+    if any(_has_more(pair, what) for what in ("inputs", "outputs")):
         return False
     try:
         ours = free.run(pair, True, dtype="float64")
@@ -118,10 +118,10 @@ def _are_alike(pairs: Sequence[tuple[Array | None, Array | None]], bound: float 
     return all(one.rel_l2 <= bound or one.max_abs <= rounded for one in apart)
 
 
-def _has_more(tied: Sequence[tuple[int, int]], pair: Pair, what: str) -> bool:
+def _has_more(pair: Pair, what: str) -> bool:
     """Return whether gradients go through a tensor of either call that is compared with nothing."""
     for side, call in enumerate((pair.reference, pair.candidate)):
-        compared = {both[side] for both in tied}
+        compared = {both[side] for both in getattr(pair, what)}
         if any(leaf.differentiable and i not in compared for i, leaf in enumerate(getattr(call, what))):
             return True
     return False

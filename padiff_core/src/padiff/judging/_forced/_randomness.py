@@ -49,7 +49,9 @@ class Randomness:
         if took is None and self._is_quiet(pair, ours=ours):
             return False
         seeds = _SEEDS if took is not False else _SEEDS[:2]
-        return any(self._disagrees(asked, ours, seeds[0], seed) for seed in seeds[1:])
+        first = self._seen(asked, ours, seeds[0])
+        others = (self._seen(asked, ours, seed) for seed in seeds[1:])
+        return first is not None and any(one is not None and _apart(first, one) for one in others)
 
     def _is_quiet(self, pair: Pair, *, ours: bool) -> bool:
         """Return whether a whole side is known to give the same under all seeds, now that a value of a pair is asked.
@@ -118,10 +120,6 @@ class Randomness:
         first = sample(True, range(1, 2))
         different = bool(first) and differ(sample, SAME(epsilon(first[0].dtype)))
         return None if missing else different
-
-    def _disagrees(self, asked: Question, ours: bool, first: int, second: int) -> bool:
-        a, b = (self._seen(asked, ours, seed) for seed in (first, second))
-        return a is not None and b is not None and _apart(a, b)
 
     def difference(self, asked: Question) -> Difference | None:
         """Return how far apart what both sides give is, at most, under a few seeds; None where that is not known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
@@ -28,7 +28,9 @@ def beside_changed_weights(found: Sequence[Finding], meter: Meter, known: Corres
         lone = one.source and one.phase is Phase.FORWARD and one.cause is None
         links = [link for match, link in known.links if match.candidate.module.path == one.candidate.path]
         between = [_between(side, links, number) for number, side in enumerate(meter.sides)] if lone else [[], []]
-        names = list(_changed(links, meter)) if lone else []
+        scripts = [link for link in links if lone and not link.buffer and is_scripts(link, meter)]
+        moved = (x for x in scripts if _differs(x, meter, "updated") and not _differs(x, meter, "before"))
+        names = [link.candidate.part.parameter for link in moved]
         if bool(between[0]) != bool(between[1]):
             data = {"side": SIDES[bool(between[1])], "names": between[0] or between[1]}
             one = attrs.evolve(one, cause=Cause("changed_between_steps", data, verified=True))
@@ -51,12 +53,6 @@ def _between(side: RecordedSide, links: Sequence[Link], number: int) -> list[str
         if kept is not None and kept.shape == glimpse.sample.shape and not np.array_equal(kept, glimpse.sample):
             names.append(own.part.parameter)
     return names
-
-
-def _changed(links: Sequence[Link], meter: Meter) -> Iterator[str]:
-    for link in (one for one in links if not one.buffer and is_scripts(one, meter)):
-        if _differs(link, meter, "updated") and not _differs(link, meter, "before"):
-            yield link.candidate.part.parameter
 
 
 def _differs(link: Link, meter: Meter, when: When) -> bool:

@@ -13,7 +13,7 @@ from padiff.judging._recorded._parameter_values import When
 from padiff.numerics import epsilon_of
 from padiff.parameters import Correspondence
 from padiff.report import SIDES
-from padiff.trace import Call, Leaf, Trace
+from padiff.trace import Leaf, Trace
 
 
 @attrs.frozen
@@ -142,7 +142,7 @@ def is_behind(pair: Pair, traces: tuple[Trace, Trace]) -> bool:
     told = _behind_step(pair, traces)
     if told:
         return all(told)
-    return all(_is_evaluation(call, trace) for call, trace in zip(calls, traces, strict=True))
+    return all(trace.root.training and not call.top.training for call, trace in zip(calls, traces, strict=True))
 
 
 def behind_on(pair: Pair, traces: tuple[Trace, Trace]) -> str | None:
@@ -155,7 +155,3 @@ def _behind_step(pair: Pair, traces: tuple[Trace, Trace]) -> list[bool]:
     """Return, of each side that says when its optimizer stepped, whether a call was made behind that."""
     held = zip((pair.reference, pair.candidate), traces, strict=True)
     return [call.index >= trace.stepped_at for call, trace in held if trace.stepped_at is not None]
-
-
-def _is_evaluation(call: Call, trace: Trace) -> bool:
-    return trace.root.training and not call.top.training

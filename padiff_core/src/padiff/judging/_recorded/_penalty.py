@@ -68,7 +68,10 @@ def _penalty(told: Sequence[tuple[int, _Added]]) -> tuple[Cause | None, list[int
     """Return of what one multiple was added, and to which."""
     for name, of in _PENALTIES.items():
         ways = [(one, of(one.weights)) for _, one in told if one.weights.size > 1 and one.weights.any()]
-        found = sorted((float(way.dot(one.more) / way.dot(way)), _clear(one)) for one, way in ways)
+        found = sorted(
+            (float(way.dot(one.more) / way.dot(way)), float(np.linalg.norm(one.more)) / (one.rounding or 1.0))
+            for one, way in ways
+        )
         if not found:
             continue
         middle, _ = found[len(found) // 2]
@@ -78,7 +81,3 @@ def _penalty(told: Sequence[tuple[int, _Added]]) -> tuple[Cause | None, list[int
             data = {"of": name, "times": float(f"{abs(times):.4g}"), "side": SIDES[times > 0]}
             return Cause("penalty", data, verified=True), fits
     return None, []
-
-
-def _clear(one: _Added) -> float:
-    return float(np.linalg.norm(one.more)) / (one.rounding or 1.0)

@@ -189,10 +189,14 @@ class Recorded(Gathered):
     ) -> list[Finding]:
         """Return the findings of a step about values, shapes, and the loss."""
         alignment, traces = known.alignment, leaps.meter.traces
-        shapes = [*unlike_shapes(alignment, step)] if all(map(_is_given, traces)) else []
+        # Of ranks nobody may know how the parts of what the model was given make a whole.
+        given = all(leaf.token in trace.values for trace in traces for leaf in trace.root.inputs)
+        shapes = [*unlike_shapes(alignment, step)] if given else []
         found = [*shapes, *unlike_inputs(Forced(leaps.checks), step)]
         models = leaps.meter.models
-        told = [likened_here(one, leaps) for one in _by_order(_once(told))]
+        # In execution order, those in front at which a difference arises: of one place the first is kept.
+        ordered = sorted(_once(told), key=lambda one: (not one.arises, one.phase is not Phase.FORWARD, one.order))
+        told = [likened_here(one, leaps) for one in ordered]
         judged = of_uncalled_buffers(told, self.judged(told, known, params, step), known, leaps)
         judged = frozen_together(judged, models)
         ends = [*unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))]
@@ -296,11 +300,6 @@ def _is_end(one: Suspicion, what: str) -> bool:
     return one.spot is not None and one.spot.what == what and one.spot.pair.candidate.parent is None
 
 
-def _by_order(told: Sequence[Suspicion]) -> list[Suspicion]:
-    """Return values in execution order, those in front at which a difference arises: of one place the first is kept."""
-    return sorted(told, key=lambda one: (not one.arises, one.phase is not Phase.FORWARD, one.order))
-
-
 def _once(told: Sequence[Suspicion]) -> list[Suspicion]:
     """Return values of which the vague ones are a source once: that which the backward pass met first.
 
@@ -312,11 +311,6 @@ def _once(told: Sequence[Suspicion]) -> list[Suspicion]:
     first = max((one for one in vague if one.pair.key not in known), key=lambda one: one.order, default=None)
     rest = [one for one in vague if one is not first]
     return [attrs.evolve(one, arises=False) if one in rest else one for one in told]
-
-
-def _is_given(trace: Trace) -> bool:
-    """Return whether it is known what the model was given: of ranks nobody may know how their parts make a whole."""
-    return all(leaf.token in trace.values for leaf in trace.root.inputs)
 
 
 def _uncompared(leaps: Leaps, alignment: Alignment, step: int) -> Iterator[Finding]:
