@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.judging._optimizer_step import contrast, factor_between
+from padiff.judging._optimizer_step import contrast, rate_between
 from padiff.report import Phase
 from padiff.testing.toy import columns, rows
 
@@ -258,5 +258,5 @@ def test_rules_of_frameworks_are_told_where_no_setting_differs(theirs: Any, time
 def test_a_factor_explains_nothing_where_as_much_is_left(times: float, noise: float, told: bool) -> None:
     """One parameter's step happened to be nearly the other's times something: it was a source of its own."""
     step, other = np.random.default_rng(0).standard_normal((2, 100))
-    found = factor_between((step, times * step + noise * other), np.zeros(100, np.float32))
+    found = rate_between((step, times * step + noise * other), np.zeros(100, np.float32), told=True)
     assert (found is not None) is told

@@ -33,28 +33,18 @@ def add_special_init(*given: Any, **keywords: Any) -> None:
             f"Hint: add_special_init({', '.join(_NEWER)}), func a function of both layers."
         )
         raise TypeError(msg)
-    function = values["func"]
-    if older:  # it takes the layers in the other order
-        base, raw = ("torch", values["torch_name"]), ("paddle", values["paddle_name"])
-        _register(base, raw, lambda base, raw: function(raw, base))
-        return
-    base, raw = ((values[f"{end}_framework"], values[f"{end}_model_name"]) for end in ("base", "raw"))
-    _register(base, raw, function)
-
-
-def _register(base: tuple[str, str], raw: tuple[str, str], function: Callable[..., Any]) -> None:
+    function: Callable[..., Any] = values["func"]
+    if older:
+        frameworks, classes = ("torch", "paddle"), (values["torch_name"], values["paddle_name"])
+    else:
+        frameworks = values["base_framework"], values["raw_framework"]
+        classes = values["base_model_name"], values["raw_model_name"]
     known = [info.name for info in adapters()]
-    for framework, _ in (base, raw):
+    for framework in frameworks:
         if framework not in known:
             msg = f"add_special_init() got the framework {framework!r}.\nHint: one of {', '.join(map(repr, known))}."
             raise InputError(msg)
-    register_transfer(
-        SpecialTransfer(
-            base[1],
-            raw[1],
-            function,
-            frameworks=(base[0], raw[0]),
-            takes="modules",
-            name=f"{'::'.join(base)} -> {'::'.join(raw)}",
-        )
-    )
+    # The older form takes the layers in the other order.
+    transfer = (lambda base, raw: function(raw, base)) if older else function
+    name = " -> ".join(map("::".join, zip(frameworks, classes, strict=True)))
+    register_transfer(SpecialTransfer(*classes, transfer, frameworks=frameworks, takes="modules", name=name))

@@ -58,7 +58,7 @@ def step_both(
             values = _ours(link, sides), canonical(link.candidate, candidate.value(link.candidate.parameter.path))
             finding = _judge(match, link, values, before[link], step, rule, measures)
             if finding is not None:
-                cause = _cause(link, given, factor_between(values, before[link]))
+                cause = _cause(link, given, rate_between(values, before[link], told=True))
                 evidence = finding.evidence
                 if cause is not None and not cause.verified:
                     evidence, cause = (*evidence, not_verified(cause)), None
@@ -171,20 +171,11 @@ def _judge(
     return finding_of_link(match, link, Phase.UPDATE, "updated_parameter", evidence, figures=figures, step=step)
 
 
-def rate_between(values: tuple[Array, Array], before: Array) -> float | None:
-    """Return how many times the reference's step the candidate's is; None where it is another in more than size."""
-    found = _rate(values, before)
-    return None if found is None else found[0]
+def rate_between(values: tuple[Array, Array], before: Array, *, told: bool = False) -> float | None:
+    """Return how many times the reference's step the candidate's is; None where it is another in more than size.
 
-
-def factor_between(values: tuple[Array, Array], before: Array) -> float | None:
-    """Return it as what makes the steps differ: a factor is none where what it leaves unexplained is about as much."""
-    found = _rate(values, before)
-    return None if found is None or FLOORS * found[1] > abs(found[0] - 1) else found[0]
-
-
-def _rate(values: tuple[Array, Array], before: Array) -> tuple[float, float] | None:
-    """Return how many times the reference's step the candidate's is, and how far from that it is, relative L2."""
+    As what is ``told`` of steps that differ a factor is none where what it leaves unexplained is about as much.
+    """
     ours, theirs = (value.astype(np.float64) - before.astype(np.float64) for value in values)
     length = min(float(np.linalg.norm(step)) for step in (ours, theirs))
     if not length:
@@ -193,7 +184,8 @@ def _rate(values: tuple[Array, Array], before: Array) -> tuple[float, float] | N
     eps = epsilon(before.dtype)
     rounded = EXACT(eps) * float(np.linalg.norm(before)) / length
     left = difference(times * ours, theirs).rel_l2
-    return (times, left) if left <= max(ACCUMULATED(eps), rounded) else None
+    most = min(max(ACCUMULATED(eps), rounded), abs(times - 1) / FLOORS if told else math.inf)
+    return times if left <= most else None
 
 
 def _cause(link: Link, given: tuple[Given, Given], times: float | None) -> Cause | None:

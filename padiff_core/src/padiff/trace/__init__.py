@@ -1,7 +1,7 @@
 """Hold what one run did, as records: the tree of calls with their settings, arguments and values."""
 
 from padiff.trace._background import Background, QueuedStore
-from padiff.trace._codec import TRACE_RECORDS, trace_codec
+from padiff.trace._codec import trace_codec
 from padiff.trace._cut import Cut, cut_description, cut_records
 from padiff.trace._directory import Samples, open_run
 from padiff.trace._flow import (
@@ -26,6 +26,7 @@ from padiff.trace._proof import Proof
 from padiff.trace._rank_folders import rank_folder, rank_folders
 from padiff.trace._records import (
     OF_PARAMETERS,
+    TRACE_RECORDS,
     Call,
     Frame,
     Key,

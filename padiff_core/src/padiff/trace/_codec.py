@@ -1,39 +1,10 @@
-"""Say which records traces are made of, and how they become text."""
+"""Say how traces become text."""
 
 from __future__ import annotations
 
 from padiff.codec import Codec, Custom, Known
-from padiff.trace._flow import Flow
-from padiff.trace._records import (
-    Call,
-    Frame,
-    Leaf,
-    ModuleRecord,
-    ParameterRecord,
-    SettingRecord,
-    Slot,
-    SteppedRecord,
-    Text,
-    Trace,
-)
-from padiff.trace._summary import Summary
+from padiff.trace._records import TRACE_RECORDS
 from padiff.trace._values import ValueStore
-
-TRACE_RECORDS: tuple[type, ...] = (
-    Summary,
-    Call,
-    Flow,
-    Frame,
-    Leaf,
-    ModuleRecord,
-    ParameterRecord,
-    SettingRecord,
-    Slot,
-    SteppedRecord,
-    Text,
-    Trace,
-)
-"""The types of records that a trace is made of."""
 
 
 def trace_codec(*records: type) -> Codec:

@@ -22,10 +22,9 @@ from padiff.codec import Codec, Custom, Known, Malformed, refuse
 from padiff.errors import InputError
 from padiff.kinds import Part, Placement, Ranks, Unit
 from padiff.numerics import Array, sample
-from padiff.trace._codec import TRACE_RECORDS
 from padiff.trace._folder import Folder, folder_of
 from padiff.trace._model import Description, ModuleDescription
-from padiff.trace._records import Frame, ModuleRecord, ParameterRecord, Trace
+from padiff.trace._records import TRACE_RECORDS, Frame, ModuleRecord, ParameterRecord, Trace
 from padiff.trace._run import Kept, Run, without_step
 from padiff.trace._shards import InShard, Placed, ShardReader
 from padiff.trace._values import ValueStore

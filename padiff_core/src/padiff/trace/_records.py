@@ -320,3 +320,20 @@ class Trace:
             msg = f"{what} was not kept itself, but only a summary of it.\nHint: record with values='tensors'."
             raise InputError(msg)
         return self.store.get(key)
+
+
+TRACE_RECORDS = (
+    Call,
+    Flow,
+    Frame,
+    Leaf,
+    ModuleRecord,
+    ParameterRecord,
+    SettingRecord,
+    Slot,
+    SteppedRecord,
+    Summary,
+    Text,
+    Trace,
+)
+"""The types of records that a trace is made of."""

@@ -54,20 +54,17 @@ class Level:
 
     def add(self, other: Level) -> None:
         """Take what is known of another one too."""
-        self.error = max(self.error, other.error)
-        self.drift = max(self.drift, other.drift)
-        self.eps = max(self.eps, other.eps)
-        self.cast = max(self.cast, other.cast)
-        self.differs |= other.differs
-        self.least |= other.least
-        self.random |= other.random
-        self.rounded = max(self.rounded, other.rounded)
+        for name in _FIELDS:  # a flag that is set is the larger one
+            setattr(self, name, max(getattr(self, name), getattr(other, name)))
 
     def vaguely(self, known: Level, least: bool) -> None:
         """Take what a value was made of too, where nothing but the least that it is apart is known."""
         if least:
             self.add(known)
             self.least = True
+
+
+_FIELDS = tuple(attrs.fields_dict(Level))
 
 
 class Ends:

@@ -7,7 +7,7 @@ import math
 import attrs
 import numpy as np
 
-from padiff.judging._optimizer_step import factor_between
+from padiff.judging._optimizer_step import rate_between
 from padiff.numerics import EXACT, FLOORS, VANISHES, Array
 from padiff.report import SIDES, Cause
 
@@ -70,7 +70,7 @@ class Step:
             return Cause("not_stepped", {"side": SIDES[lengths[1] < lengths[0]]}, verified=True)
         if not all(lengths):
             return None
-        times = factor_between((start + self.ours, start + self.theirs), self.before[0])
+        times = rate_between((start + self.ours, start + self.theirs), self.before[0], told=True)
         if times is None and self.shows_rate:
             times = self.rate
         if times is None:

@@ -9,29 +9,21 @@ from typing import Any
 
 from padiff.plugins import Reader, hookimpl
 
-_ROOM = "padiff.trace.readers"
+_READERS = {
+    "msprobe": ("_msprobe", "dumps of msprobe: dump.json, construct.json, stack.json"),
+    "padiff-dump": ("_padiff_dump", "dumps of PaDiff 0.3, and of create_model: report.json, params.json"),
+    "reprod_log": ("_reprod_log", "dictionaries of reprod_log: .npy"),
+}
+"""Name of a reader -> its module, which has functions named after that, and what it reads."""
 
 
-def _later(module: str, name: str) -> Callable[[Path], Any]:
+def _later(module: str, verb: str) -> Callable[[Path], Any]:
     """Return a function of a module that is imported when it is called."""
-    return lambda path: getattr(import_module(f"{_ROOM}.{module}"), name)(path)
-
-
-def _reader(name: str, module: str, function: str, recognizes: str, doc: str) -> Reader:
-    return Reader(name, _later(module, function), _later(module, recognizes), doc=doc)
+    return lambda path: getattr(import_module(f"padiff.trace.readers.{module}"), f"{verb}{module}")(path)
 
 
 @hookimpl
 def padiff_readers() -> Iterator[Reader]:
     """Return the built-in readers."""
-    yield _reader(
-        "msprobe", "_msprobe", "open_msprobe", "is_msprobe", "dumps of msprobe: dump.json, construct.json, stack.json"
-    )
-    yield _reader(
-        "padiff-dump",
-        "_padiff_dump",
-        "open_padiff_dump",
-        "is_padiff_dump",
-        "dumps of PaDiff 0.3, and of create_model: report.json, params.json",
-    )
-    yield _reader("reprod_log", "_reprod_log", "open_reprod_log", "is_reprod_log", "dictionaries of reprod_log: .npy")
+    for name, (module, doc) in _READERS.items():
+        yield Reader(name, _later(module, "open"), _later(module, "is"), doc=doc)
