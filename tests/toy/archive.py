@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from padiff.trace import trace_codec
+from padiff.trace import report_codec
 
 
 class ArrayWriter:
@@ -43,9 +43,9 @@ class ArrayReader:
 
 def write_records(value: Any, folder: Path, *records: type) -> None:
     with open(folder / "arrays", "wb") as file:
-        folder.joinpath("records.json").write_bytes(trace_codec(*records).encode(value, ArrayWriter(file)))
+        folder.joinpath("records.json").write_bytes(report_codec(*records).encode(value, ArrayWriter(file)))
 
 
 def read_records(folder: Path, *records: type) -> Any:
     data = np.fromfile(folder / "arrays", dtype=np.uint8)
-    return trace_codec(*records).decode(folder.joinpath("records.json").read_bytes(), ArrayReader(data))
+    return report_codec(*records).decode(folder.joinpath("records.json").read_bytes(), ArrayReader(data))

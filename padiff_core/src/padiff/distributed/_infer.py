@@ -90,7 +90,7 @@ def spread_of(
     """
     differ = {axis: differing(parts, grid, axis) for axis in grid.axes}
     cut = _cut(parts, grid)
-    tried = _ways(parts, grid, known, differ, shaped=expected is not None, sums=sums, ends=ends or {})
+    tried = _ways(parts, grid, known, differ, shaped=expected is not None, sums=sums, ends=ends)
     told = all(axis in known or not differ[axis] for axis in grid.axes)
     tried = [(one, found) for one, found in tried if shape in (None, found)]
     fitting = [one for one, found in tried if expected is None or expected.fits(found)]
@@ -159,14 +159,25 @@ def _ways(
     *,
     shaped: bool,
     sums: bool,
-    ends: Mapping[str, bool] | None = None,
+    ends: Ends = None,
 ) -> list[tuple[dict[str, Placement], Shape]]:
-    both = {axis for axis, found in (ends or {}).items() if found}
-    how = {"shaped": shaped, "sums": sums}
-    options = {
-        axis: list(_options(axis, parts, known, differ[axis], ends=axis in both, copies=grid.copies(axis), **how))
-        for axis in grid.axes
-    }
+    """Return how a value may lie along all axes, the likelier first, and the shapes of what that makes."""
+    rank = max((part.ndim for part in parts.values()), default=0)
+
+    def along(axis: str) -> Iterator[Placement]:
+        if axis in known:
+            yield known[axis]
+            return
+        if not differ[axis]:
+            yield REPLICATE
+        if shaped:
+            yield from (Placement("shard", dim, ends=bool(ends and ends.get(axis))) for dim in range(rank))
+            if differ[axis]:
+                yield from (REPLICATE, _PARTIAL) if sums else (REPLICATE,)
+            if differ[axis] and sums and grid.copies(axis) > 1:  # how many tokens go to each expert
+                yield from (Placement("sums", dim, copies=grid.copies(axis)) for dim in range(rank))
+
+    options = {axis: list(along(axis)) for axis in grid.axes}
     for axis in _cut(parts, grid):  # a rank is missing, and with it its shard
         alone = axis not in known and shares_data(axis) and all(len(one) < 2 for one in grid.groups(list(parts), axis))
         options[axis] = [how for how in options[axis] if how.kind == "replicate" and not alone]
@@ -194,32 +205,6 @@ def differing(parts: Parts, grid: Grid, axis: str) -> tuple[int, ...]:
 def is_replica(one: Array, other: Array) -> bool:
     """Return whether two ranks hold the same bits."""
     return one is other or (one.shape == other.shape and one.dtype == other.dtype and difference(one, other).equal)
-
-
-def _options(
-    axis: str,
-    parts: Parts,
-    known: Mapping[str, Placement],
-    differ: Sequence[int],
-    *,
-    shaped: bool,
-    sums: bool,
-    ends: bool,
-    copies: int,
-) -> Iterator[Placement]:
-    """Yield how a value may lie along an axis, the likelier first."""
-    if axis in known:
-        yield known[axis]
-        return
-    rank = max((part.ndim for part in parts.values()), default=0)
-    if not differ:
-        yield REPLICATE
-    if shaped:
-        yield from (Placement("shard", dim, ends=ends) for dim in range(rank))
-        if differ:
-            yield from (REPLICATE, _PARTIAL) if sums else (REPLICATE,)
-        if differ and sums and copies > 1:  # how many tokens go to each expert
-            yield from (Placement("sums", dim, copies=copies) for dim in range(rank))
 
 
 def _shape(parts: Parts, grid: Grid, placements: Mapping[str, Placement]) -> tuple[int, ...] | None:

@@ -1,7 +1,6 @@
 """Hold what one run did, as records: the tree of calls with their settings, arguments and values."""
 
 from padiff.trace._background import Background, QueuedStore
-from padiff.trace._codec import trace_codec
 from padiff.trace._cut import Cut, cut_description, cut_records
 from padiff.trace._directory import Samples, open_run
 from padiff.trace._flow import (

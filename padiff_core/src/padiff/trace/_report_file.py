@@ -8,12 +8,12 @@ from typing import Any
 import attrs
 import numpy as np
 
-from padiff.codec import Codec, Malformed, refuse
+from padiff.codec import Codec, Custom, Known, Malformed, refuse
 from padiff.kinds import Part, Unit
 from padiff.numerics import Array
-from padiff.trace._codec import trace_codec
 from padiff.trace._model import Description, ModuleDescription
-from padiff.trace._records import Trace
+from padiff.trace._records import TRACE_RECORDS, Trace
+from padiff.trace._values import ValueStore
 
 RECORDS = "records"
 """The name under which a report holds them."""
@@ -58,4 +58,6 @@ class NpyFiles:
 
 def report_codec(*records: type) -> Codec:
     """Return what writes and reads the records of reports, and ``records`` beside them."""
-    return trace_codec(ReportRecord, Description, ModuleDescription, Part, Unit, *records)
+    own = (*TRACE_RECORDS, ReportRecord, Description, ModuleDescription, Part, Unit)
+    store = Custom(ValueStore, lambda store: list(store.arrays()), ValueStore.of)
+    return Codec((*own, *records), Known(owns=False), {"store": store})
