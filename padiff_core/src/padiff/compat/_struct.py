@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from padiff.grouping import grouped
 from padiff.trace import Description, ModuleDescription
 
 HERE = "    <---  *** HERE ***"
@@ -23,10 +24,7 @@ def net_id(model: Description, path: str | None) -> str:
 def struct(model: Description, title: str, here: str | None, *, whole: bool) -> Iterator[str]:
     """Yield the lines of a model's tree, the module ``here`` marked; without ``whole`` a large one is cut short."""
     modules = model.modules
-    children: dict[str, list[str]] = {}
-    for path in modules:
-        if path:
-            children.setdefault(parent_of(path, modules), []).append(path)
+    children = grouped(filter(None, modules), lambda path: parent_of(path, modules))
     shown = None if whole or len(modules) <= MOST else _around(here or "", modules, children)
     yield title
     yield "=" * 40

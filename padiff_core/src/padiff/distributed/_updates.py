@@ -19,6 +19,7 @@ from padiff.distributed._others import Other
 from padiff.distributed._reductions import cause_of, is_same, other_value
 from padiff.distributed._run import RankedRun
 from padiff.distributed._settings import unlike_settings
+from padiff.grouping import grouped
 from padiff.judging import given_gradients, place_around, rate_between, shown_setting
 from padiff.numerics import EXACT, SAME, Array, difference, epsilon
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Verdict, What
@@ -183,9 +184,7 @@ def _causes(run: RankedRun, wrong: Sequence[int], group: Sequence[_Stepped]) -> 
 
 def _mixed(group: Sequence[_Stepped]) -> Cause | None:
     """Find steps of parameters that one rank each holds, which are made of what all ranks' should be: experts' sums."""
-    held: dict[int, list[_Stepped]] = {}
-    for one in group:
-        held.setdefault(next(iter(one.after)), []).append(one)
+    held = grouped(group, lambda one: next(iter(one.after)))
     if len(held) < 2 or any(len(one.after) > 1 or one.before.keys() != one.after.keys() for one in group):
         return None
     for together in zip(*held.values(), strict=False):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from padiff.alignment import Alignment, Pair, first_step, namesakes, orders_within, unwrapped
 from padiff.forcing import Side
+from padiff.grouping import grouped
 from padiff.judging._ends import cache_notes
 from padiff.judging._extra_calls import extra_calls
 from padiff.judging._findings import finding_of, place_of
@@ -135,10 +136,8 @@ def naming_notes(known: Correspondence) -> Iterator[Note]:
 
 def _same_paths(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, int]:
     """Return for each name the same one of the other side, where those of one parent are the same: a list's numbers."""
-    groups: dict[str, list[int]] = {}
-    for i, path in enumerate(ours):
-        groups.setdefault(_parent(path), []).append(i)
-    alike = (group for group in groups.values() if sorted(ours[i] for i in group) == sorted(theirs[i] for i in group))
+    groups = grouped(range(len(ours)), lambda i: _parent(ours[i])).values()
+    alike = (group for group in groups if sorted(ours[i] for i in group) == sorted(theirs[i] for i in group))
     return {i: next(j for j in group if theirs[j] == ours[i]) for group in alike for i in group}
 
 

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from padiff.forcing import Given, Side, gradients_of
+from padiff.grouping import grouped
 from padiff.judging._causes import not_verified
 from padiff.judging._findings import place_around, size_in
 from padiff.judging._metrics import Measures
@@ -263,9 +264,7 @@ def numbers_of(value: Any) -> list[float]:
 def shown_setting(value: Any) -> Any:
     """Return a setting as it is shown: a text, or which ranks have which."""
     if isinstance(value, Mapping):
-        ranks: dict[str, list[int]] = {}
-        for rank, own in value.items():
-            ranks.setdefault(shown_setting(own), []).append(rank)
+        ranks = grouped(value, lambda rank: shown_setting(value[rank]))
         return {"values": list(ranks), "ranks": list(ranks.values())}
     if isinstance(value, float):
         return repr(float(f"{value:.9g}"))

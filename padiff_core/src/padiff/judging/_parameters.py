@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from padiff.grouping import grouped
 from padiff.judging._causes import cause_of
 from padiff.judging._metrics import Measures
 from padiff.judging._parts import SHOWN, Ignored, holders_of, part_finding, parts_of, place_held, unmatched
@@ -268,12 +269,12 @@ def is_equal_tie(finding: Finding) -> bool:
 
 def tied(links: Sequence[tuple[UnitMatch, Link]], *, ours: bool) -> Iterator[list[tuple[UnitMatch, Link]]]:
     """Yield the links to one parameter, of the reference or of the candidate, that lead to several of the other."""
-    groups: dict[tuple[str, Part | None], list[tuple[UnitMatch, Link]]] = {}
-    for match, link in links:
-        held = link.reference if ours else link.candidate
-        if link.single:
-            groups.setdefault((held.parameter.path, held.part if held.part.partial else None), []).append((match, link))
-    for group in groups.values():
+
+    def at(one: tuple[UnitMatch, Link]) -> tuple[str, Part | None]:
+        held = one[1].reference if ours else one[1].candidate
+        return held.parameter.path, held.part if held.part.partial else None
+
+    for group in grouped((one for one in links if one[1].single), at).values():
         if len({(link.candidate if ours else link.reference).parameter.path for _, link in group}) > 1:
             yield group
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
+from padiff.grouping import grouped
 from padiff.trace._records import Call, Leaf, Trace
 
 
@@ -22,20 +23,18 @@ class Held:
 
 def in_time(trace: Trace) -> Iterator[Held]:
     """Yield values, then gradients, as they came: what a call holds and takes, what is inside of it, what it gives."""
-    holds: dict[str, list[tuple[str, int]]] = {}
-    for path, key in trace.weights.items():
-        holder, _, name = path.rpartition(".")
-        holds.setdefault(holder, []).append((name, key))
-    todo: list[tuple[Call, bool]] = [(call, False) for call in reversed(trace.tops)]
-    while todo:
-        call, left = todo.pop()
-        if left:
-            yield from (Held(call, "gives", leaf.path, key) for leaf, key in _kept(call.outputs, trace.values))
-            continue
-        if not call.module.operation:
-            yield from (Held(call, "holds", name, key) for name, key in holds.pop(call.path, ()))
+    holds = grouped(trace.weights, lambda path: path.rpartition(".")[0])
+
+    def within(call: Call) -> Iterator[Held]:
+        for path in () if call.module.operation else holds.pop(call.path, ()):
+            yield Held(call, "holds", path.rpartition(".")[2], trace.weights[path])
         yield from (Held(call, "takes", leaf.path, key) for leaf, key in _kept(call.inputs, trace.values))
-        todo += [(call, True), *((child, False) for child in reversed(call.children))]
+        for child in call.children:
+            yield from within(child)
+        yield from (Held(call, "gives", leaf.path, key) for leaf, key in _kept(call.outputs, trace.values))
+
+    for call in trace.tops:
+        yield from within(call)
     for call in reversed(trace.calls):
         yield from (Held(call, "is sent", leaf.path, key) for leaf, key in _kept(call.outputs, trace.gradients))
         yield from (Held(call, "sends", leaf.path, key) for leaf, key in _kept(call.inputs, trace.gradients))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.errors import InputError
+from padiff.grouping import grouped
 from padiff.trace._flow import Flow
 from padiff.trace._summary import Summary
 from padiff.trace._values import ValueStore
@@ -303,11 +304,7 @@ class Trace:
 
     def by_module(self) -> dict[str, list[Call]]:
         """Return the calls of each module, by its path, in execution order; those of operations are left out."""
-        found: dict[str, list[Call]] = {}
-        for call in self.calls:
-            if not call.module.operation:
-                found.setdefault(call.path, []).append(call)
-        return found
+        return grouped((call for call in self.calls if not call.module.operation), lambda call: call.path)
 
     def array(self, key: int) -> NDArray[Any]:
         """Return what the store keeps under a key; never write to it.
