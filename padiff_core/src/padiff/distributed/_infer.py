@@ -108,7 +108,7 @@ def spread_of(
         fitting = [one for one, _ in tried if told]
     if not fitting:
         return None
-    nearest = partial(_nearest, parts, grid, differ, expected=expected, added=added)
+    nearest = partial(nearest_of, parts, grid, differ, expected=expected, added=added)
     best, same = nearest(fitting)
     if not same and expected is not None:
         strided = (one for how in fitting for one in _otherwise(how, known, {*_PACKED, *strides}, ends))
@@ -215,14 +215,14 @@ def _shape(parts: Parts, grid: Grid, placements: Mapping[str, Placement]) -> tup
     return found
 
 
-def _nearest(
+def nearest_of(
     parts: Parts,
     grid: Grid,
     differ: Mapping[str, Sequence[int]],
     fitting: Sequence[Mapping[str, Placement]],
     *,
     expected: Expected | None,
-    added: Array | None,
+    added: Array | None = None,
 ) -> tuple[dict[str, Placement], bool]:
     """Return the reconstruction that is nearest to the other run's value, and whether it is that value.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from padiff.distributed._expected import Expected
 from padiff.distributed._grid import Grid
-from padiff.distributed._infer import Spreading, differing, is_replica, merged, spread_of
+from padiff.distributed._infer import Spreading, differing, is_replica, merged, nearest_of, spread_of
 from padiff.distributed._placements import REPLICATE, is_part_of
 from padiff.kinds import UNKNOWN, Placement, parts_of_data, shares_data
 from padiff.numerics import Array
@@ -175,7 +175,7 @@ def spread_over(
     ways = [dict(zip(options, one, strict=True)) for one in itertools.product(*options.values())]
     if not ways:
         return None
-    best = ways[0] if expected is None else min(ways, key=lambda one: _apart(expected, merged(parts, grid, one)))
+    best, _ = nearest_of(parts, grid, differ, ways, expected=expected)
     differ |= {axis: _unlike(arrays.summaries, grid, axis) for axis in alike}
     unlike = {rank for axis, how in best.items() if how.kind == "replicate" for rank in differ[axis]}
     return Spreading(best, not told, tuple(sorted(unlike)), tuple(shards), alike)
@@ -251,12 +251,6 @@ def _unlike(summaries: Mapping[int, Summary], grid: Grid, axis: str) -> tuple[in
 
     groups = grid.groups(summaries, axis)
     return tuple(rank for group in groups for rank in group[1:] if figures(rank) != figures(group[0]))
-
-
-def _apart(expected: Expected, sketch: Array) -> tuple[bool, float]:
-    """Return how near a sketch is to the other run's; of those that are not the same the first is taken."""
-    near = expected.nearest(sketch)
-    return (False, near.apart) if near is not None and near.same else (True, 0.0)
 
 
 def _norm(sketches: Sketches, grid: Grid, spreading: Spreading) -> float | None:
