@@ -62,6 +62,16 @@ class Bench:
         returned = tuple(ours for ours, _ in pair.outputs)
         return self.reference, self.idle[0], self.evaluating, self.alignment.loose, pair.reference.key, returned, below
 
+    def tried(self, pair: Pair, ours: bool, truth: Values | None = None, **condition: Any) -> Replayed | None:
+        """Replay a call as `run` does; None where it does not run so.
+
+        What ran in the whole model may not run alone, or lacks a kernel in float64, or a mode.
+        """
+        try:
+            return self.run(pair, ours, truth, **condition)
+        except Exception:
+            return None
+
     def run(
         self,
         pair: Pair,

@@ -53,11 +53,8 @@ class Trial:
         It is 0 where no other arrangement can be more right.
         """
         bench = self.bench if alignment is None else attrs.evolve(self.bench, alignment=alignment)
-        try:
-            alone = bench.run(self.pair, False, self.truth, dtype=self.dtype, backward=False)
-        except Exception:  # what does not run so is not the way
-            return {None: math.inf}
-        if not self.needed <= alone.observed.values.keys():
+        alone = bench.tried(self.pair, False, self.truth, dtype=self.dtype, backward=False)
+        if alone is None or not self.needed <= alone.observed.values.keys():
             return {None: math.inf}
         owners = {self.pair.key, *self.beside}
         checks = ((check, check.spot.owner) for check in alone.checks if not check.backward)
@@ -74,11 +71,8 @@ def _error(apart: float, eps: float) -> float:
 
 def in_float64(trial: Trial) -> Trial | None:
     """Return how to try a call in float64, against what the reference gives there; None where it gives nothing."""
-    try:
-        truth = trial.bench.run(trial.pair, True, dtype=WIDE, backward=False).observed
-    except Exception:  # a kernel without float64: what its own type shows is all there is
-        return None
-    return attrs.evolve(trial, truth=truth, dtype=WIDE)
+    alone = trial.bench.tried(trial.pair, True, dtype=WIDE, backward=False)
+    return None if alone is None else attrs.evolve(trial, truth=alone.observed, dtype=WIDE)
 
 
 def trial_without_randomness(bench: Bench, pair: Pair) -> Trial | None:
@@ -87,10 +81,11 @@ def trial_without_randomness(bench: Bench, pair: Pair) -> Trial | None:
     None where it draws none, or does not run alone. Where a model has no modes, or draws in every mode, each error of
     the trial is large.
     """
-    try:
-        first, second = (bench.run(pair, True, seed=seed, backward=False).observed.values for seed in _SEEDS)
-    except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
+    runs = (bench.tried(pair, True, seed=seed, backward=False) for seed in _SEEDS)
+    made = [run.observed.values for run in runs if run is not None]
+    if len(made) < 2:
         return None
+    first, second = made
     both = _made(bench.alignment, pair) & first.keys() & second.keys()
     drawn = frozenset(token for token in both if _disagree(first[token], second[token]))
     if not drawn and not is_drawn(bench.alignment, pair):
@@ -98,11 +93,8 @@ def trial_without_randomness(bench: Bench, pair: Pair) -> Trial | None:
     # Two seeds may make the same of what is drawn seldom, or of a small batch.
     drawn = drawn or frozenset(both)
     evaluating = attrs.evolve(bench, evaluating=True)
-    try:
-        truth = evaluating.run(pair, True, backward=False).observed
-    except Exception:  # as above: the trial's errors are large then
-        return Trial(evaluating, pair, bench.trace, drawn)
-    return Trial(evaluating, pair, truth, drawn)
+    alone = evaluating.tried(pair, True, backward=False)  # else the trial's errors are large
+    return Trial(evaluating, pair, bench.trace if alone is None else alone.observed, drawn)
 
 
 def is_drawn(alignment: Alignment, pair: Pair) -> bool:

@@ -66,10 +66,7 @@ class Openings:
         fed = copy.copy(pair)
         setattr(fed, what, (*getattr(pair, what), tied))
         bench = attrs.evolve(self._bench, alignment=self._bench.alignment.with_pair(judged).with_pair(fed))
-        try:
-            return bench.run(judged, False, own=False, backward=False)
-        except Exception:  # code that cannot work on the other shape was written for its own
-            return None
+        return bench.tried(judged, False, own=False, backward=False)  # not of code that was written for its own shape
 
 
 def of_another_shape(spot: Spot, *more: Evidence) -> Ruling:

@@ -50,10 +50,8 @@ def _changes(part: PartAlone, bench: Bench, pairs: list[Pair]) -> bool:
 
 
 def _made(part: PartAlone, bench: Bench, pair: Pair) -> dict[int, Array]:
-    try:
-        return bench.run(pair, part.ours, backward=False).observed.values
-    except Exception:  # what ran in the whole model may not run alone; then there is nothing to learn here
-        return {}
+    alone = bench.tried(pair, part.ours, backward=False)
+    return {} if alone is None else alone.observed.values
 
 
 def _apart(one: dict[int, Array], other: dict[int, Array]) -> bool:

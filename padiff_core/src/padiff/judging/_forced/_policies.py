@@ -43,11 +43,9 @@ class Policies:
             yield Note("dtype_policy", policy, place_of(pair.reference), place_of(pair.candidate))
 
     def _policy(self, pair: Pair) -> Policy | None:
-        try:
-            types = [self._bench.run(pair, ours, backward=False, watching=True).types for ours in (True, False)]
-        except Exception:  # what does not run alone tells nothing
-            return None
-        if not all(types):
+        runs = [self._bench.tried(pair, ours, backward=False, watching=True) for ours in (True, False)]
+        types = [run.types for run in runs if run is not None and run.types]
+        if len(types) < 2:
             return None
         finest = [min(one, key=epsilon_of) for one in types]
         if epsilon_of(finest[0]) == epsilon_of(finest[1]):
