@@ -57,7 +57,6 @@ def make(folder: str, ranks: str, megabytes: str, values: str, moved: str) -> di
         Trace,
         ValueStore,
         rank_folder,
-        write_run,
     )
 
     count, tp = int(ranks), min(TP, int(ranks))
@@ -117,7 +116,7 @@ def make(folder: str, ranks: str, megabytes: str, values: str, moved: str) -> di
 
     first = Path(rank_folder(folder, 0))
     how: Kept = "sketch" if values == "sketch" else "tensors"
-    write_run(first, about(0), [(0, trace(0))], how)
+    RunWriter(first, about(0), how).finish(0, trace(0))
     for rank in range(1, count):
         home = Path(rank_folder(folder, rank))
         RunWriter(home, about(rank), how)

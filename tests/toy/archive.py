@@ -1,14 +1,18 @@
-"""Write plain data to a folder and read it back with the core's own codec: records as JSON, arrays in a file beside."""
+"""Write plain data to a folder and read it back with the core's own codec: records as JSON, arrays in a file beside.
+
+And write runs that nobody recorded.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from padiff.trace import report_codec
+from padiff.trace import Description, Kept, RunWriter, Trace, report_codec
 
 
 class ArrayWriter:
@@ -49,3 +53,12 @@ def write_records(value: Any, folder: Path, *records: type) -> None:
 def read_records(folder: Path, *records: type) -> Any:
     data = np.fromfile(folder / "arrays", dtype=np.uint8)
     return report_codec(*records).decode(folder.joinpath("records.json").read_bytes(), ArrayReader(data))
+
+
+def write_run(
+    folder: Path | str, about: Description, traces: Iterable[tuple[int, Trace]], values: Kept = "tensors"
+) -> None:
+    """Write a run to a directory: what is known of the model, and the trace of each step."""
+    writer = RunWriter(folder, about, values)
+    for step, trace in traces:
+        writer.finish(step, trace)

@@ -22,8 +22,9 @@ from padiff.trace import (
     Trace,
     ValueStore,
     rank_folder,
-    write_run,
 )
+
+from .archive import write_run
 
 Array = Any
 PATHS = {"norm": "layer_norm", "up": "linear", "down": "linear"}

@@ -24,7 +24,9 @@ from padiff.forcing import LocalSide
 from padiff.plugins import adapter_for
 from padiff.recording import Task
 from padiff.testing.toy import rows
-from padiff.trace import Description, Trace, ValueStore, open_run, summarized, write_run
+from padiff.trace import Description, Trace, ValueStore, open_run, summarized
+
+from .archive import write_run
 
 
 class Net(rows.Module):

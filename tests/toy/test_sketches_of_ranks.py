@@ -13,8 +13,9 @@ import padiff
 from padiff.adapter import Placement, Ranks
 from padiff.numerics import sketch
 from padiff.recording._places import Places
-from padiff.trace import Trace, ValueStore, open_run, rank_folders, write_run
+from padiff.trace import Trace, ValueStore, open_run, rank_folders
 
+from .archive import write_run
 from .ranks import record, record_sequences
 from .test_ranks import FAULTS, LAYOUTS
 

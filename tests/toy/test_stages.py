@@ -11,8 +11,9 @@ import pytest
 
 import padiff
 from padiff.adapter import Ranks
-from padiff.trace import rank_folder, write_run
+from padiff.trace import rank_folder
 
+from .archive import write_run
 from .ranks import LAST, _about, _trace, record, weights, x
 
 Array = Any

@@ -40,7 +40,7 @@ from padiff.trace._records import (
 )
 from padiff.trace._report_file import RECORDS, NpyFiles, ReportRecord, report_codec
 from padiff.trace._run import Kept, Run, listed, spanned, without_step
-from padiff.trace._run_writer import RunWriter, write_run
+from padiff.trace._run_writer import RunWriter
 from padiff.trace._settings import (
     Contrast,
     Described,

@@ -7,7 +7,6 @@ import json
 import os
 import uuid
 import zlib
-from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -177,15 +176,3 @@ class RunWriter:
 def _unwritten(folder: Folder, error: OSError) -> InputError:
     msg = f"{folder.where} cannot be written to: {error.strerror or error}.\n"
     return InputError(f"{msg}Hint: free space, or give another directory; the steps that were finished are kept.")
-
-
-def write_run(
-    folder: str | os.PathLike[str], about: Description, traces: Iterable[tuple[int, Trace]], values: Kept = "tensors"
-) -> None:
-    """Write a run to a directory, which must be new or empty: what is known of the model, and the trace of each step.
-
-    Raises `InputError` where that cannot be; the steps that were written are kept.
-    """
-    writer = RunWriter(folder, about, values)
-    for step, trace in traces:
-        writer.finish(step, trace)
