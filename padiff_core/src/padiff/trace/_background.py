@@ -69,10 +69,9 @@ class QueuedStore(PlacedStore):
 class Background:
     """A thread that writes a run."""
 
-    def __init__(self, writer: RunWriter, waiting: int = _WAITING) -> None:
+    def __init__(self, writer: RunWriter) -> None:
         self._writer = writer
-        self._most = waiting
-        self.staging = Staging(waiting)
+        self.staging = Staging(_WAITING)
         self._size = 0
         self._tasks: list[tuple[Callable[[RunWriter], Any], int]] = []
         self._changed = threading.Condition()
@@ -93,7 +92,7 @@ class Background:
         What went wrong is not raised here, in the midst of a backward pass, but by `finish`.
         """
         with self._changed:
-            while self._size and self._size + size > self._most and self._error is None:
+            while self._size and self._size + size > _WAITING and self._error is None:
                 self._urge()
                 self._changed.wait()
             if self._error is None:

@@ -62,16 +62,12 @@ def _places(folder: Path, file: str) -> Iterator[Place]:
     if (folder / file).is_file():
         yield Place(_step(folder.parent if _RANK.fullmatch(folder.name) else folder), "", folder)
         return
-    for found in sorted(folder.glob(f"*/*/{file}")) if folder.is_dir() else ():
-        rank = found.parent
-        if _STEP.fullmatch(rank.parent.name) and _RANK.fullmatch(rank.name):
-            yield Place(_step(rank.parent), rank.name, rank)
-    for found in sorted(folder.glob(f"*/{file}")) if folder.is_dir() else ():
+    for found in (*sorted(folder.glob(f"*/*/{file}")), *sorted(folder.glob(f"*/{file}"))):
         inner = found.parent
-        if _STEP.fullmatch(inner.name):
+        if _RANK.fullmatch(inner.name) and (inner.parent == folder or _STEP.fullmatch(inner.parent.name)):
+            yield Place(_step(inner.parent), inner.name, inner)
+        elif inner.parent == folder and _STEP.fullmatch(inner.name):
             yield Place(_step(inner), "", inner)
-        elif _RANK.fullmatch(inner.name):
-            yield Place(_step(folder), inner.name, inner)
 
 
 def _step(folder: Path) -> int:
