@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,3 +131,21 @@ def test_a_missing_upcast_is_named_as_a_policy_of_types(dtype: torch.dtype, upca
         assert note.data["side"] == ("candidate" if upcast[0] else "reference")
         assert "pow" in note.data["operations"]
         assert f"computes in {str(dtype).removeprefix('torch.')} what" in note.text
+
+
+def test_a_step_by_rounding_alone_is_as_long_as_others_of_its_module(tmp_path: Path) -> None:
+    """The gradient of a bias in front of a norm is rounding alone, of another size where one side casts."""
+    for name in ("plain", "cast"):
+        torch.manual_seed(0)
+        layers = (torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+        model = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(392, 5))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            with torch.autocast("cpu", torch.bfloat16, enabled=name == "cast"):
+                output = model(torch.randn(4, 3, 9, 9, generator=torch.Generator().manual_seed(0)))
+            loss = output.float().square().mean()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    report = padiff.compare(tmp_path / "plain", tmp_path / "cast")
+    assert not report.sources, str(report)
