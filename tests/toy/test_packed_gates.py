@@ -128,6 +128,51 @@ def test_gates_of_input_and_state_are_packed_by_rows_and_columns(turned: bool, f
     assert report.aligned == (not fault)
 
 
+class Reset(rows.Module):
+    """A cell of which one layer on input and state gives two gates, and another one what is new."""
+
+    def __init__(self) -> None:
+        self.gates, self.fresh, self.out = rows.Linear(8, 10), rows.Linear(8, 5), rows.Linear(5, 2)
+
+    def forward(self, x: Any) -> Any:
+        h = F.concat([x[:, 0], x[:, 0, :2]]) * 0.0
+        for step in range(x.shape[1]):
+            gates = F.sigmoid(self.gates(F.concat([x[:, step], h])))
+            r, z = gates[:, :5], gates[:, 5:]
+            new = F.tanh(self.fresh(F.concat([x[:, step], r * h])))
+            h = new + z * (h - new)
+        return self.out(h)
+
+
+class ResetByInputs(columns.Layer):
+    """The same with a layer for all of the input, and two for the state: what is new comes first."""
+
+    def __init__(self, fault: str) -> None:
+        self.given, self.last, self.fault = columns.Dense(3, 15), columns.Dense(5, 2), fault
+        self.kept, self.scaled = columns.Dense(5, 10, bias=False), columns.Dense(5, 5, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        h = F.concat([x[:, 0], x[:, 0, :2]]) * 0.0
+        given = self.given(x)
+        for step in range(x.shape[1]):
+            gates = F.sigmoid(given[:, step, 5:] + self.kept(h))
+            r, z = gates[:, :5], gates[:, 5:]
+            kept = r * self.scaled(h) if self.fault == "late" else self.scaled(r * h)
+            new = F.tanh(given[:, step, :5] + (-1.0 if self.fault == "sign" else 1.0) * kept)
+            h = new + z * (h - new)
+        return self.last(h)
+
+
+@pytest.mark.parametrize("fault", ["", "late", "sign"])
+@pytest.mark.parametrize("turned", [False, True], ids=["gates", "inputs"])
+def test_neither_side_may_pack_the_other(turned: bool, fault: str) -> None:
+    """Each layer of one side holds a part of several of the other's: all of them were told as missing."""
+    sides = Reset(), ResetByInputs(fault)
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X[:, 0].transpose(0, 2, 1)[..., [0, 1, 2]],))
+    assert report.aligned is not bool(fault), str(report)
+    assert len(report.sources) == bool(fault), str(report)
+
+
 class Skips(rows.Module):
     """Gated layers in four lists, of which each gives an output; all outputs are added up."""
 

@@ -66,9 +66,8 @@ class Part:
     @property
     def partial(self) -> bool:
         """Return whether it is only a part of the parameter."""
-        return (
-            self.piece is not None or self.rows is not None or self.at is not None or self.numbers in ("real", "imag")
-        )
+        cut = (self.piece, self.rows, self.columns, self.at)
+        return any(one is not None for one in cut) or self.numbers in ("real", "imag")
 
     def read(self, native: Array) -> Array:
         """Return the canonical array; a view of ``native`` unless blocks are permuted or several ranges joined."""

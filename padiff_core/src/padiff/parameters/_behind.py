@@ -19,7 +19,7 @@ def with_norms(packings: Sequence[Packing], graphs: tuple[Graph, Graph], free: S
     found = []
     for packing in packings:
         mine, yours = graphs if packing.ours else graphs[::-1]
-        if all(map(is_map, (packing.packed, *packing.members))) and not (packing.along or packing.beside):
+        if all(map(is_map, (packing.packed, *packing.members))) and not packing.along and len(packing.together) == 1:
             packed = _norm_behind(packing.packed, mine, free)
             members = [_norm_behind(member, yours, free) for member in packing.members]
             some = tuple(unit for unit in members if unit is not None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import attrs
@@ -77,28 +78,14 @@ def tables(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     return several(grouped(lone, lambda unit: unit.module.path.rpartition(".")[0]))
 
 
-def added_up(graph: Graph, unmatched: Set[HeldUnit], *, anywhere: bool = False) -> Iterator[Group]:
-    """Yield the linear maps without counterpart that give to the same, as wide, in execution order.
-
-    They are those of one parent, but for those that may lie ``anywhere``.
-    """
+def added_up(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
+    """Yield the linear maps of one parent without counterpart that give to the same, as wide, in execution order."""
     gives = dict(zip(graph.units, map(frozenset, graph.gives), strict=False))
 
     def together(unit: HeldUnit) -> Hashable:
-        parent = "" if anywhere else unit.module.path.rpartition(".")[0]
-        return parent, gives[unit], unit.roles["weight"].shape[0]
+        return unit.module.path.rpartition(".")[0], gives[unit], unit.roles["weight"].shape[0]
 
     return several(grouped((unit for unit in gives if unit in unmatched and is_map(unit) and gives[unit]), together))
-
-
-def added_up_alike(graph: Graph, unmatched: Set[HeldUnit]) -> list[list[Group]]:
-    """Return such groups together whose maps take the same: the gates of a cell, each of its input and its state."""
-    sums = graph.with_joints
-    takes = dict(zip(sums.units, map(frozenset, sums.takes), strict=False))
-    groups = added_up(sums, unmatched, anywhere=True)
-    alike = [tuple(sorted(group, key=lambda unit: sorted(takes[unit]))) for group in groups]
-    found = grouped(alike, lambda group: tuple((takes[unit], unit.roles["weight"].shape[1:]) for unit in group))
-    return list(found.values())
 
 
 def keys_and_values(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
@@ -110,6 +97,49 @@ def keys_and_values(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
 def of_one_parent(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     """Yield the linear maps of one parent without counterpart, whatever they take: queries of the last steps, say."""
     return several(grouped((unit for unit in graph.units if unit in unmatched and is_map(unit)), _parent))
+
+
+def stripes(graph: Graph, unmatched: Set[HeldUnit]) -> list[Group]:
+    """Return layers without counterpart each alone, and those that are used together, what takes the same together."""
+    used = _Used(graph, unmatched)
+    return [*((unit,) for unit in used.takes), *used.groups(used.takes)]
+
+
+def bands(graph: Graph, unmatched: Set[HeldUnit]) -> list[Group]:
+    """Return layers without counterpart that are used together, what is added up together."""
+    used = _Used(graph, unmatched)
+    return used.groups(used.gives)
+
+
+class _Used:
+    """The layers without counterpart, and matrices that may be some: what they take, and which sums they are in."""
+
+    def __init__(self, graph: Graph, unmatched: Set[HeldUnit]) -> None:
+        lone = [
+            (unit, i)
+            for i, unit in enumerate(graph.units)
+            if unit in unmatched and unit.kind != TABLE and not unit.stack and any(as_maps(unit))
+        ]
+        self.takes = {unit: frozenset(graph.takes[i]) for unit, i in lone}
+        self.gives = {unit: frozenset(graph.with_joints.gives[i]) for unit, i in lone}
+
+    def groups(self, first: Mapping[HeldUnit, frozenset[int]]) -> list[Group]:
+        """Return those that give to the same, whose sums are of the same, or that are of one parent, without repeats.
+
+        In each of them what has the same of ``first`` stands together, what takes the same likewise.
+        """
+        added = grouped(self.gives, self.gives.__getitem__)
+        summed = {
+            unit: frozenset[int]().union(*map(self.takes.__getitem__, added[self.gives[unit]])) for unit in self.gives
+        }
+        together = itertools.chain(*grouped(first, first.__getitem__).values())
+        units = list(together)
+        ways: list[Callable[[HeldUnit], Hashable]] = [self.gives.__getitem__, summed.__getitem__, _home]
+        return list(dict.fromkeys(group for way in ways for group in several(grouped(units, way))))
+
+
+def _home(unit: HeldUnit) -> str:
+    return unit.module.path if unit.loose else _parent(unit)
 
 
 def several(groups: Mapping[Any, Sequence[HeldUnit]]) -> Iterator[Group]:

@@ -12,18 +12,22 @@ from padiff.parameters._groups import (
     TABLE,
     Group,
     added_up,
-    added_up_alike,
     as_maps,
+    bands,
     is_map,
     keys_and_values,
     of_one_parent,
     row_of,
     side_by_side,
+    stripes,
     tables,
 )
-from padiff.parameters._packing import Packing, beside_each_other
+from padiff.parameters._packing import Packing
 from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
+
+_MOST_WAYS = 64
+"""Ways in which matrices that no rule speaks of are taken for layers."""
 
 
 def find_packings(
@@ -42,7 +46,7 @@ def find_packings(
     """
     found: list[Packing] = []
     taken = set(gone)
-    for fitting in (_grids, partial(_as_wide, freed=freed), _shared, _whatever_they_take):
+    for fitting in (_cut_both_ways, partial(_as_wide, freed=freed), _shared, _whatever_they_take):
         for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
             chosen = _disjoint(list(fitting(mine, yours, ours, unmatched, taken)), graphs, known)
             found += chosen
@@ -80,24 +84,72 @@ def _as_wide(
                 yield Packing(unit, group, ours, [[unit.roles]], _kernel_axis(unit))
 
 
-def _grids(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit]) -> Iterator[Packing]:
-    """Yield units whose rows several groups of layers fill, and whose columns those of each, which are added up."""
-    for groups in added_up_alike(yours, unmatched - taken):
-        for unit in mine.units if len(groups) > 1 else ():
-            maps = as_maps(unit) if unit in unmatched and unit not in taken and not unit.stack else ()
-            fits = [[one.roles] for one in maps if _fill(one, groups)]
-            if fits:
-                members, wide = tuple(itertools.chain(*groups)), len(groups[0])
-                ways = [way for way in fits for _ in beside_each_other(wide)]
-                yield Packing(unit, members, ours, ways, wide=wide)
+def _cut_both_ways(
+    mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit]
+) -> Iterator[Packing]:
+    """Yield units with layers that together hold the same rows and columns, where these are cut along both axes.
+
+    All gates on all that they take, against one for each gate and each of that; a cell's maps of its input and of its
+    state, against one layer on both for each gate.
+    """
+    free = unmatched - taken
+    for packed, members in itertools.product(stripes(mine, free), bands(yours, free)):
+        ways = itertools.product(*(as_maps(unit) for unit in (*packed, *members)))
+        fits = (_in_stripes(packed, members, way, ours) for way in itertools.islice(ways, _MOST_WAYS))
+        found = next((one for one in fits if one is not None), None)
+        if found is not None:
+            yield found
 
 
-def _fill(unit: HeldUnit, groups: Sequence[Group]) -> bool:
-    """Return whether the weights of layers, those of a group beside each other, are as large as a packed one's."""
-    weight = unit.roles["weight"].shape
-    shapes = [[member.roles["weight"].shape for member in group] for group in groups]
-    sides = (sum(group[0][0] for group in shapes), sum(shape[1] for shape in shapes[0]))
-    return is_map(unit) and sides == weight[:2] and all(one[2:] == weight[2:] for some in shapes for one in some)
+def _in_stripes(packed: Group, members: Group, layers: Group, ours: bool) -> Packing | None:
+    """Return the packing of units, given as layers, in stripes of all rows and bands of all columns; None without."""
+    if not all(map(is_map, layers)) or len({unit.roles["weight"].shape[2:] for unit in layers}) > 1:
+        return None
+    few, many = layers[: len(packed)], layers[len(packed) :]
+    width = max(_sides(unit)[1] for unit in layers)
+    across = _filled(many, width, 1)
+    height = sum(_sides(band[0])[0] for band in across)
+    along = _filled(few, height, 0)
+    whole = all(_extent(band, 1) == width for band in across) and sum(_sides(one[0])[1] for one in along) == width
+    counts = {len(band) for band in across}
+    cut = len(across) > 1 and counts != {len(along)} and (len(along) == 1 or counts <= {1, len(along)})
+    if not (whole and cut and all(_extent(stripe, 0) == height for stripe in along)):
+        return None
+    units = dict(zip(layers, (*packed, *members), strict=True))
+    (first, *beside), *others = ([units[one] for one in stripe] for stripe in along)
+    found = Packing(
+        first,
+        tuple(units[one] for band in across for one in band),
+        ours,
+        [[along[0][0].roles]],
+        beside=tuple(beside),
+        stripes=tuple(map(tuple, others)),
+        lies={unit: one for one, unit in units.items() if one is not unit},
+    )
+    return found if found.fits else None
+
+
+def _filled(units: Group, whole: int, axis: int) -> list[list[HeldUnit]]:
+    """Return units in groups that fill a whole along an axis, one behind the other, each as long the other way."""
+    found: list[list[HeldUnit]] = []
+    for unit in units:
+        size, other = _sides(unit)[axis], _sides(unit)[1 - axis]
+        room = (some for some in found if _sides(some[0])[1 - axis] == other and _extent(some, axis) + size <= whole)
+        some = next(room, None)
+        if some is None:
+            found.append([unit])
+        else:
+            some.append(unit)
+    return found
+
+
+def _extent(units: Sequence[HeldUnit], axis: int) -> int:
+    return sum(_sides(unit)[axis] for unit in units)
+
+
+def _sides(unit: HeldUnit) -> tuple[int, int]:
+    rows, columns = unit.roles["weight"].shape[:2]
+    return rows, columns
 
 
 def _shared(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit]) -> Iterator[Packing]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import attrs
 
-from padiff.parameters._arrangements import Arrangement, orders_of
+from padiff.parameters._arrangements import Arrangement, Rows, orders_of
 from padiff.parameters._groups import LINEAR, Group
 from padiff.parameters._links import bare
 from padiff.parameters._roles import UnitMatch
@@ -22,6 +23,10 @@ from padiff.parameters._units import Held, HeldUnit, with_added
 
 _MOST_ORDERS = 24
 """Orders in which members are tried beside each other: all of four."""
+_Holder = tuple[HeldUnit, Mapping[str, Held], tuple[tuple[int, int], ...]]
+"""A packed unit, how it lies, and the rows of it that a member has."""
+_Piece = tuple[HeldUnit, HeldUnit]
+"""What of a packed unit belongs to what of a member."""
 
 
 @attrs.frozen(eq=False)
@@ -48,14 +53,28 @@ class Packing:
     """Units beside the packed one that pack the rest of the members: query here, and key with value there."""
     behind: tuple[tuple[HeldUnit, Group], ...] = ()
     """A unit that takes the packed one's channels by themselves, and those that take its members': norms."""
-    wide: int = 1
-    """So many members are added up, and pack the columns of the same rows: a gate's of the input, and of the state."""
+    stripes: tuple[Group, ...] = ()
+    """Units whose results are added to those of the packed ones, and that hold further columns of the members.
+
+    A cell's maps of its input and of its state, where each gate is one layer on both.
+    """
+    lies: Mapping[HeldUnit, HeldUnit] = attrs.field(factory=dict)
+    """A unit, but for the packed one, that no rule speaks of -> the layer as which it is taken."""
+
+    @property
+    def together(self) -> Group:
+        """Return the packed unit and all that packs the members with it."""
+        return (self.packed, *self.beside, *itertools.chain(*self.stripes))
 
     @property
     def units(self) -> Group:
         """Return all units of both sides that it is about."""
         behind = (unit for packed, members in self.behind for unit in (packed, *members))
-        return (self.packed, *self.beside, *self.members, *behind)
+        return (*self.together, *self.members, *behind)
+
+    def layer(self, unit: HeldUnit) -> HeldUnit:
+        """Return a unit as the layer that it is taken for."""
+        return self.lies.get(unit, unit)
 
     def arrangements(self) -> Iterator[Arrangement]:
         """Yield every way to pack the members: the likeliest first, and last those in groups."""
@@ -65,68 +84,133 @@ class Packing:
         plain = (Arrangement(order) for order in (straight, *others))
         alike = (Arrangement(straight, groups) for groups in grouped)
         rest = (Arrangement(order, groups) for groups in grouped for order in others)
+        count = len(self.ways) * len(self._orders_of_columns) * (2 if self._turns else 1)
         for one in (*plain, *alike, *rest):
-            yield from (attrs.evolve(one, way=way) for way in range(len(self.ways) * (2 if self._turns else 1)))
+            yield from (attrs.evolve(one, way=way) for way in range(count))
 
     def matches(self, arrangement: Arrangement) -> tuple[UnitMatch, ...]:
         """Return what belongs together under one way of packing, member by member."""
-        lie = sorted(arrangement.rows(self._sizes(), self._wholes()))
+        lie = [sorted(self._rows(arrangement, wholes)) for wholes in self._wholes()]
         found: list[UnitMatch] = []
-        turned = arrangement.way >= len(self.ways)
-        for place, roles in enumerate(self.ways[arrangement.way % len(self.ways)]):
-            packed = [(self.packed.units[place], roles), *((unit, unit.roles) for unit in self.beside)]
-            members = [one.units[place].turned if turned else one.units[place] for one in self.members]
-            together = len(members) if self.along else self.wide
-            for start in range(0, len(members), together) if together > 1 else ():
-                members[start : start + together] = _with_one_bias(members[start : start + together])
-            found += (
-                self._match(self._cut(*packed[whole], one, rows, columns), one)
-                for member, whole, rows in lie
-                for one, columns in self._columns(members[member * self.wide :][: self.wide], arrangement.way)
-            )
+        layout, columns = divmod(arrangement.way, len(self._orders_of_columns))
+        turned, layout = divmod(layout, len(self.ways))
+        for place, roles in enumerate(self.ways[layout]):
+            held = [[(unit, self.layer(unit).roles) for unit in stripe] for stripe in (self.beside, *self.stripes)]
+            stripes = [[(self.packed.units[place], roles), *held[0]], *held[1:]]
+            members = [self.layer(one.units[place]) for one in self.members]
+            members = [one.turned for one in members] if turned else members
+            members = _with_one_bias(members) if self.along else members
+            for bands in zip(*lie, strict=True):
+                band = [members[i] for i in self._bands[bands[0][0]]]
+                holders = [(*stripe[whole], rows) for stripe, (_, whole, rows) in zip(stripes, bands, strict=True)]
+                pieces = list(self._pieces(holders, band, self._orders_of_columns[columns]))
+                found += [self._match(*both) for both in (_with_biases(pieces) if len(pieces) > 1 else pieces)]
         for unit, others in self.behind:
-            cuts = ((self._cut(unit, unit.roles, others[member], rows), others[member]) for member, _, rows in lie)
+            cuts = ((self._cut(unit, unit.roles, others[member], rows), others[member]) for member, _, rows in lie[0])
             found += [self._match(piece, member) for piece, member in cuts]
         return tuple(found)
 
-    def _columns(self, members: Sequence[HeldUnit], way: int) -> Iterator[tuple[HeldUnit, tuple[int, int] | None]]:
-        """Yield the members that lie in the same rows with their columns, in one of the orders; one has all of them."""
-        orders, stop = beside_each_other(self.wide), 0
-        for place in orders[way % len(orders)]:
-            start, stop = stop, stop + members[place].roles["weight"].shape[1] if self.wide > 1 else 0
-            yield members[place], (start, stop) if self.wide > 1 else None
+    def _pieces(
+        self, holders: Sequence[_Holder], band: Sequence[HeldUnit], orders: Sequence[Sequence[int]]
+    ) -> Iterator[_Piece]:
+        """Yield the pieces of packed units, and of the members in their rows, that hold the same columns."""
+        inside = [place for place in orders[1] if place < len(band)]
+        if len(holders) == len(band):
+            for (unit, roles, rows), place in zip(holders, inside, strict=True):
+                yield self._cut(unit, roles, band[place], rows), band[place]
+            return
+        stop = 0
+        for place in inside if len(holders) == 1 else orders[0]:
+            unit, roles, rows = holders[place if len(holders) > 1 else 0]
+            member = band[0 if len(holders) > 1 else place]
+            start, stop = stop, stop + min(one["weight"].shape[1] for one in (roles, member.roles))
+            if len(holders) == 1:
+                yield self._cut(unit, roles, member, rows, (start, stop)), member
+            else:
+                yield self._cut(unit, roles, member, rows), _columns_of(member, start, stop)
+
+    def _width(self, unit: HeldUnit) -> int:
+        return self.layer(unit).roles["weight"].shape[1]
+
+    @cached_property
+    def _widths(self) -> list[int]:
+        """Return how many columns each stripe of packed units has."""
+        return [self.ways[0][0]["weight"].shape[1], *(self._width(stripe[0]) for stripe in self.stripes)]
+
+    @cached_property
+    def _bands(self) -> list[list[int]]:
+        """Return which members hold the same rows: each by itself, or several that are added up."""
+        bands: list[list[int]] = []
+        filled = 0
+        for place, member in enumerate(self.members):
+            if self.along or not self.layers or not filled:
+                bands.append([place])
+            else:
+                bands[-1].append(place)
+            if self.layers and not self.along:
+                filled = (filled + self._width(member)) % sum(self._widths)
+        return bands
+
+    @cached_property
+    def _orders_of_columns(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Return in which orders a member may hold the stripes' columns, and those of a band the packed ones'."""
+        several = [[self._width(self.members[i]) for i in band] for band in self._bands if len(band) > 1]
+        inside = beside_each_other(max(map(len, several), default=1))
+        if not self.stripes:
+            return [((0,), one) for one in inside]
+        fits = [one for one in inside if all([band[i] for i in one] == self._widths for band in several)]
+        across = beside_each_other(len(self._widths))[: None if len(several) < len(self._bands) else 1]
+        return list(itertools.product(across, fits if several else inside))
 
     @property
     def _turns(self) -> bool:
         """Return whether its members may lie the other way round, all of them alike."""
-        return all(one.turns for one in self.members)
+        return all(self.layer(one).turns for one in self.members)
 
     @property
     def fits(self) -> bool:
         """Return whether its members fill the packed layers, in some order."""
-        return sum(self._sizes()) == sum(self._wholes()) and next(self._orders(), None) is not None
+        filled = all(sum(self._sizes()) == sum(wholes) for wholes in self._wholes())
+        return filled and next(self._orders(), None) is not None
 
     def _orders(self) -> Iterator[tuple[int, ...]]:
         """Yield the orders of members that fill the packed layers, the likeliest first."""
-        for order in orders_of(self.members[:: self.wide]):
-            if len([*Arrangement(order).rows(self._sizes(), self._wholes())]) == len(order):
+        for order in orders_of([self.members[band[0]] for band in self._bands]):
+            if all(self._rows(Arrangement(order), wholes) for wholes in self._wholes()):
                 yield order
+
+    def _rows(self, arrangement: Arrangement, wholes: Sequence[int]) -> list[Rows]:
+        """Return where each band lies in the units of a stripe, nothing where they do not fit.
+
+        Which of these comes first is one stripe's business: the others follow.
+        """
+        ways = beside_each_other(len(wholes))[: None if self.stripes else 1]
+        for way in ways:
+            lie = [*arrangement.rows(self._sizes(), [wholes[place] for place in way])]
+            if len(lie) == len(self._bands):
+                return [(band, way[place], rows) for band, place, rows in lie]
+        return []
 
     def named(self, arrangement: Arrangement) -> str:
         """Return one way of packing in words."""
-        lie = (self._columns(self.members[i * self.wide :][: self.wide], arrangement.way) for i in arrangement.order)
-        names = ", ".join(" beside ".join(one.path.rpartition(".")[2] for one, _ in some) for some in lie)
+        _, inside = self._orders_of_columns[arrangement.way % len(self._orders_of_columns)]
+        bands = [self._bands[i] for i in arrangement.order]
+        lie = ([self.members[band[i]] for i in inside if i < len(band)] for band in bands)
+        names = ", ".join(" beside ".join(one.path.rpartition(".")[2] for one in some) for some in lie)
         groups = f" in {arrangement.groups} groups" if arrangement.groups > 1 else ""
         joined = ("", ", by columns")[self.along] if self.along < 2 else ", one for each place of its kernel"
         return f"packs {names}{groups}{joined}"
 
     def _sizes(self) -> list[int]:
         whole = self.ways[0][0]["weight"].shape
-        return [extent(unit.roles["weight"].shape, whole, self.along) for unit in self.members[:: self.wide]]
+        firsts = (self.layer(self.members[band[0]]) for band in self._bands)
+        return [extent(unit.roles["weight"].shape, whole, self.along) for unit in firsts]
 
-    def _wholes(self) -> list[int]:
-        weights = (self.ways[0][0]["weight"], *(unit.roles["weight"] for unit in self.beside))
-        return [held.shape[self.along] for held in weights]
+    def _wholes(self) -> list[list[int]]:
+        """Return the rows of the packed units of each stripe."""
+        held = [[self.layer(unit).roles for unit in stripe] for stripe in (self.beside, *self.stripes)]
+        stripes = [[self.ways[0][0], *held[0]], *held[1:]]
+        return [[roles["weight"].shape[self.along] for roles in stripe] for stripe in stripes]
 
     def _cut(
         self,
@@ -162,6 +246,39 @@ class Packing:
 
 def _part_of(held: Held, shape: tuple[int, ...], **where: Any) -> Held:
     return attrs.evolve(held, part=attrs.evolve(held.part, **where), shape=shape)
+
+
+def _columns_of(unit: HeldUnit, start: int, stop: int) -> HeldUnit:
+    """Return the piece of a layer that takes some of its columns; its bias counts in the sum of all."""
+    weight = unit.roles["weight"]
+    shape = (weight.shape[0], stop - start, *weight.shape[2:])
+    return attrs.evolve(unit, roles={**unit.roles, "weight": _part_of(weight, shape, columns=(start, stop))}, stack=())
+
+
+def _with_biases(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Return what is added up with each side's biases at one piece, where both have any.
+
+    Where all pieces of both sides have biases of their own each belongs to the one beside it.
+    """
+    sides = list(zip(*pieces, strict=True))
+    own = [{_place(held): held for unit in side if (held := unit.roles.get("bias"))} for side in sides]
+    if [*map(len, own)] == [len(pieces)] * 2:
+        return list(pieces)
+    at = next((i for i, both in enumerate(pieces) if all("bias" in unit.roles for unit in both)), 0)
+    sums = [[held for one in some.values() for held in (one, *one.added)] for some in own]
+    biases = [{"bias": attrs.evolve(some[0], added=tuple(some[1:]))} if some else {} for some in sums]
+    return [
+        (_with_bias(one, biases[0] if i == at else {}), _with_bias(other, biases[1] if i == at else {}))
+        for i, (one, other) in enumerate(pieces)
+    ]
+
+
+def _place(held: Held) -> object:
+    return held.parameter.path, held.part
+
+
+def _with_bias(unit: HeldUnit, bias: Mapping[str, Held]) -> HeldUnit:
+    return attrs.evolve(unit, roles={**{role: held for role, held in unit.roles.items() if role != "bias"}, **bias})
 
 
 def _with_one_bias(members: Sequence[HeldUnit]) -> list[HeldUnit]:

@@ -246,8 +246,8 @@ def _packed(packings: Sequence[Packing], ours: Units, theirs: Units) -> tuple[Pa
             packed, members = mine[unit], [yours[part] for part in parts]
             known.update([(packed, members[0]) if packing.ours else (members[0], packed)])
             groups[packing.ours].append(members)
-        if packing.beside:
-            groups[not packing.ours].append([mine[unit] for unit in (packing.packed, *packing.beside)])
+        if len(packing.together) > 1:
+            groups[not packing.ours].append([mine[unit] for unit in packing.together])
     return known, groups
 
 

@@ -129,7 +129,7 @@ def _packed_there(packed: Packed, home: str, twin: str, left: Layers, ours: bool
     held = [x for way in one.ways for roles in way for x in roles.values()] if one.ours is ours else []
     found = {unit: _there(unit, held if unit is one.packed else (), home, twin, left) for unit in units}
     there = {unit: other for unit, other in found.items() if other is not None and not unit.stack}
-    if len(there) < len(units):
+    if len(there) < len(units) or one.stripes:
         return None
 
     def moved(unit: HeldUnit) -> HeldUnit:

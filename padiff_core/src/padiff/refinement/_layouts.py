@@ -95,8 +95,9 @@ def _as_most(
 def _judged_alike(correspondence: Correspondence) -> Iterator[list[list[Packing]]]:
     """Yield the packings of which one call tells, those of repeated layers together: they are tried alike.
 
-    Few ways are tried all at once. Of more each comes by itself, and once more: one of them (a cell's two maps) is
-    right once those beside it are.
+    Few ways are tried all at once. Of more those come first that may lie in the same ways, all alike (a recurrent
+    module's layers), then each by itself, and once more: one of them (a cell's two maps) is right once those beside it
+    are.
     """
     judged = grouped(correspondence.packed, lambda one: _judge_of(correspondence, one.matches[0]))
     for found in judged.values():
@@ -104,12 +105,14 @@ def _judged_alike(correspondence: Correspondence) -> Iterator[list[list[Packing]
         if math.prod(len(_ways_of(some[0])) for some in groups) <= _MOST_ARRANGEMENTS:
             yield groups
         else:
+            alike = [*grouped(groups, lambda some: tuple(_ways_of(some[0]))).values()]
+            yield from ([[*itertools.chain(*some)]] for some in alike if len(some) > 1)
             yield from ([some] for some in (*groups, *groups[: len(groups) if len(groups) > 1 else 0]))
 
 
 def _like(packing: Packing) -> object:
     """Return what repeated layers that pack others have in common: those of other shapes are no repetition."""
-    shapes = tuple(member.roles["weight"].shape for member in packing.members)
+    shapes = tuple(packing.layer(member).roles["weight"].shape for member in packing.members)
     return _NUMBER.sub("#", packing.packed.path), packing.ours, shapes
 
 
