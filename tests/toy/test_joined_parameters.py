@@ -274,3 +274,36 @@ def test_real_and_imaginary_parts_side_by_side_are_matched_with_each(turned: boo
         {("", "input 'x' of last")} if fault else set()
     ), str(report)
     assert report.aligned == (not fault)
+
+
+class Attending(rows.Module):
+    """Attention with one matrix for queries, keys and values, and a layer for what it gives."""
+
+    def __init__(self) -> None:
+        self.packed, self.out = rows.parameter(12, 4, scale=0.5), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        packed = x @ self.packed.transpose(1, 0)
+        q, k, v = (packed[..., 4 * n : 4 * n + 4] for n in range(3))
+        return self.out(F.attention(q, k, v, 2))
+
+
+class AttendingByMatrices(columns.Layer):
+    """The same with four matrices that look all alike."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.q, self.k, self.v, self.o = (columns.weight(4, 4, scale=0.5) for _ in range(4))
+        self.shift, self.fault = columns.weight(4), fault
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (x @ one for one in (self.q, self.k, self.v.transpose(1, 0) if self.fault == "turn" else self.v))
+        return F.attention(q, -k if self.fault == "sign" else k, v, 2) @ self.o + self.shift
+
+
+@pytest.mark.parametrize(("fault", "turned"), [("", False), ("", True), ("turn", False), ("sign", False)])
+def test_matrices_that_look_like_a_layer_are_not_joined_first(fault: str, turned: bool) -> None:
+    """A matrix of queries was taken for the layer behind, and the others were joined: nothing was left over so."""
+    below = rows.Sequential(Attending(), Attending()), columns.Stack(AttendingByMatrices(), AttendingByMatrices(fault))
+    report = padiff.diff(*(below[::-1] if turned else below), (X,))
+    assert {one.candidate.path for one in report.sources} == ({"1"} if fault else set()), str(report)
+    assert report.aligned is not bool(fault), str(report)

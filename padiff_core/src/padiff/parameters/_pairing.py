@@ -99,16 +99,19 @@ def pair_parameters(
     def filled(found: Correspondence) -> Correspondence:
         return with_biases(with_joined(found, flows), flows)
 
+    def rank(found: Correspondence) -> tuple[int, int]:
+        """Return how much is left over in the end, and where only what is a layer is matched."""
+        return left_over(filled(found)), left_over(found)
+
     def whole(*, freed: bool) -> Correspondence:
         known = None if freed else guess
-        found = filled(_paired(reference, candidate, flows, fixed, known, by_order=by_order, freed=freed))
+        found = _paired(reference, candidate, flows, fixed, known, by_order=by_order, freed=freed)
         for divided in (split_where_left_over, stacked):
             sides = divided(found, flows)
             if sides is not None:
                 other = unstacked(_paired(*sides, flows, fixed, by_order=by_order, freed=freed), found)
-                other = filled(other)
-                found = other if left_over(other) < left_over(found) else found
-        return found
+                found = min(found, other, key=rank)
+        return filled(found)
 
     found = whole(freed=False)
     left = left_over_of(found)
