@@ -82,6 +82,39 @@ def test_a_fault_beside_a_bias_apart_stands_at_its_place(fault: str, place: tupl
     assert (source.candidate.path, source.between[-1]) == place, str(report)
 
 
+class Packed(rows.Module):
+    def __init__(self) -> None:
+        self.qkv, self.out = rows.Linear(4, 12), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (self.qkv(x)[..., 4 * n : 4 * n + 4] for n in range(3))
+        return self.out(F.attention(q, k, v, 2))
+
+
+class InAnOrderOfItsOwn(columns.Layer):
+    """Layers without bias, the last one of the packed ones first, and a vector behind each."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.v, self.q, self.k = (columns.Dense(4, 4, bias=False) for _ in range(3))
+        self.shift_v, self.shift_q, self.shift_k = (columns.weight(4) for _ in range(3))
+        self.proj, self.fault = columns.Dense(4, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        v, q, k = self.v(x) + self.shift_v, self.q(x) + self.shift_q, self.k(x) + self.shift_k
+        return self.proj(F.attention(q, -k if self.fault == "sign" else k, v + q if self.fault == "sum" else v, 2))
+
+
+@pytest.mark.parametrize(("fault", "turned"), [("", False), ("", True), ("sign", False), ("sum", False)])
+def test_vectors_lie_in_a_packed_bias_as_the_layers_do_that_they_stand_behind(fault: str, turned: bool) -> None:
+    """Only the layers were put in order: each had the bias of another, and was told to differ before any run."""
+    sides = Packed(), InAnOrderOfItsOwn(fault)
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X,))
+    assert [(one.candidate.path, one.between[-1]) for one in report.sources] == [("", "proj")] * bool(fault), str(
+        report
+    )
+    assert report.aligned is not bool(fault), str(report)
+
+
 def test_a_bias_that_is_missing_is_named() -> None:
     report = padiff.diff(Apart(), OfLayers("bias"), (X,))
     lacking = [one.what.name for one in report.sources if one.what.kind == "parameter"]

@@ -6,12 +6,12 @@ the other side's layer has a bias. They may also join some in one, which they gi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import attrs
 
 from padiff.alignment import similarity
-from padiff.parameters._correspondence import Correspondence
+from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import Link, bare, is_joined
 from padiff.parameters._matching import best_first
 from padiff.parameters._roles import UnitMatch, ways_between
@@ -35,8 +35,46 @@ def with_biases(known: Correspondence, flows: tuple[Flow, Flow]) -> Corresponden
     found = [match for ours in (True, False) for match in _added(known, flows[ours], left, ours, guessed[ours])]
     taken = {held for match in found for held in match.ends}
     left_to = {link: other for side in guessed for held, (link, other) in side.items() if held in taken}
-    matches = (attrs.evolve(match, links=[left_to.get(x, x) for x in match.links]) for match in known.matches)
-    return attrs.evolve(known, matches=[*matches, *found]) if found else known
+    changed = {match for match in known.matches if not left_to.keys().isdisjoint(match.links)}
+    known = known.rematched({m: attrs.evolve(m, links=[left_to.get(x, x) for x in m.links]) for m in changed})
+    return _with_members_of(attrs.evolve(known, matches=[*known.matches, *found]), found) if found else known
+
+
+def _with_members_of(known: Correspondence, found: Sequence[UnitMatch]) -> Correspondence:
+    """Return it with such vectors as those of packed layers' members: whatever order these have, they have it too."""
+    for old in known.packed:
+        packing, (mine, yours) = old.packing, (0, 1)[:: 1 if old.packing.ours else -1]
+        # What is linked of a bias: the place of the rows that a member has, and that member.
+        members = {
+            (held.parameter.path, held.part): one
+            for match in old.matches
+            for held in [match.units[mine].roles.get(_BIAS)]
+            for one in packing.members
+            if held is not None and _paths(one) & _paths(match.units[yours])
+        }
+        vectors = {
+            one: (match, end)
+            for match in found
+            for link in match.links
+            for held, end in [(link.reference, link.candidate)[:: 1 if packing.ours else -1]]
+            for one in [members.get((held.parameter.path, held.part))]
+            if one is not None and len(end.shape) == 1 and not one.stack
+        }
+        layers = {one: packing.layer(one) for one in vectors}
+        lies = {one: attrs.evolve(x, roles={**x.roles, _BIAS: vectors[one][1]}) for one, x in layers.items()}
+        new = attrs.evolve(packing, lies={**packing.lies, **lies})
+        gone = {*old.matches, *(match for match, _ in vectors.values())} if vectors else set()
+        packed = Packed(new, new.matches(next(new.arrangements()))) if vectors else old
+        known = attrs.evolve(
+            known,
+            matches=[*(m for m in known.matches if m not in gone), *(packed.matches if vectors else ())],
+            packed=[packed if one is old else one for one in known.packed],
+        )
+    return known
+
+
+def _paths(unit: HeldUnit) -> set[str]:
+    return {held.parameter.path for held in unit.roles.values()}
 
 
 def _guessed(known: Correspondence, left: set[str], ours: bool) -> Iterator[tuple[Held, tuple[Link, Link]]]:
