@@ -100,5 +100,38 @@ def test_a_fault_behind_joined_tables_is_not_at_their_indices(turned: bool) -> N
     assert (source.what.kind, source.what.taker) == ("input", "out"), str(source)
 
 
+class Conditioned(rows.Module):
+    """A table of what scales and shifts each channel of a norm."""
+
+    def __init__(self) -> None:
+        self.given, self.table, self.out = rows.Linear(4, 6), rows.Embedding(5, 12), rows.Linear(6, 2)
+
+    def forward(self, index: Any, x: Any) -> Any:
+        found = self.table(index)
+        return self.out(F.tanh(self.given(x)) * (found[:, :6] + 1.0) + found[:, 6:])
+
+
+class ConditionedByTables(columns.Layer):
+    def __init__(self, fault: bool) -> None:
+        self.scale, self.shift, self.fault = columns.Embed(5, 6), columns.Embed(5, 6), fault
+        self.given, self.out = columns.Dense(4, 6), columns.Dense(6, 2)
+
+    def forward(self, index: Any, x: Any) -> Any:
+        scale, shift = self.scale(index), self.shift(index)
+        return self.out(F.tanh(self.given(x)) * (scale if self.fault else scale + 1.0) + shift)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["joined", "apart"])
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_fault_behind_a_table_that_holds_others_side_by_side_is_not_at_what_it_gives(
+    fault: bool, turned: bool
+) -> None:
+    """Its call was matched with that of one of them, by its place, and gave another shape."""
+    sides = Conditioned(), ConditionedByTables(fault)
+    report = padiff.diff(*(sides[::-1] if turned else sides), (INDICES[:2, 0], STEPS[:, 0]))
+    assert [(one.what.kind, one.what.taker) for one in report.sources] == [("input", "out")] * fault, str(report)
+    assert report.aligned is not fault
+
+
 def test_tables_are_joined_without_inputs() -> None:
     assert padiff.transfer(Tables(), Table(12)).copied == 3
