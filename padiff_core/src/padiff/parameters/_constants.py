@@ -105,12 +105,14 @@ def with_buffers(
     take_single(rest)
     state: list[UnitMatch] = []
     constants: list[UnitMatch] = []
+    ruled = {held for units in known.sides for unit in units if unit.kind is not None for held in unit.roles.values()}
     iterated = _of_power_iterations(pairs, values, models[0]) if read else set()
     for one, other in pairs.items():
         link = _link(one, other)
         assert link is not None
         own = one in iterated or (read is not None and _is_independent(_turned(one, other, values), values[other]))
         own = own or is_state(link.reference, link.candidate) or all(map(_is_power_vector, link.ends))
+        own = own or not ruled.isdisjoint(link.ends)
         (state if own else constants).append(UnitMatch(one, other, [link]))
     return attrs.evolve(known, matches=[*known.matches, *state], constants=constants)
 
@@ -164,10 +166,11 @@ def is_alike(ours: Array, theirs: Array) -> bool:
 
 
 def _loose(units: Units) -> Iterator[HeldUnit]:
-    """Yield parameters that no rule speaks of."""
+    """Yield parameters that no rule speaks of, and statistics, which may lie apart from their norm."""
     for unit in units:
-        for name, held in unit.roles.items() if unit.loose else ():
-            yield HeldUnit(unit.module, "", None, {name: held})
+        for name, held in unit.roles.items():
+            if unit.loose or (held.parameter.buffer and held.part.permuted and not unit.stack):
+                yield HeldUnit(unit.module, "", None, {name: held})
 
 
 def _is_free(unit: HeldUnit, linked: Collection[str]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from padiff.alignment import ModulePair
+from padiff.alignment import ModulePair, in_doubt
 from padiff.grouping import grouped
 from padiff.kinds import CONVOLUTIONS, PRODUCTS
 from padiff.parameters._links import Link, axis_orders, bare, is_joined, special_links, with_sums
@@ -55,11 +55,18 @@ class UnitMatch:
 
     @property
     def unnamed(self) -> list[list[Link]]:
-        """Return links that only their order ties, those together of which each may have another's partner."""
+        """Return links that only their order ties, those together of which each may have another's partner.
+
+        Names that say the same beyond doubt tie them, too.
+        """
         names = {held: role for role, held in self.candidate.roles.items()}
         links = (x for x in self.links if type(x) is Link and not x.mapped and names.get(x.candidate) != x.role)
-        groups = grouped(links, lambda link: (bare(link.reference.shape), bare(link.candidate.shape)))
-        return [group for group in groups.values() if len(group) > 1]
+        groups = grouped(links, lambda link: (bare(link.reference.shape), bare(link.candidate.shape), link.buffer))
+        doubtful = (
+            [group[n] for n in in_doubt([x.role for x in group], [names.get(x.candidate, "") for x in group])]
+            for group in groups.values()
+        )
+        return [group for group in doubtful if len(group) > 1]
 
     def orders(self) -> Iterator[UnitMatch]:
         """Yield the match with such links in other orders: groups of one length alike, then each alone.

@@ -61,8 +61,8 @@ class HeldUnit:
         return f"{self.module.path}.{self.name}" if self.name else self.module.path
 
     def name_of(self, held: Held) -> str:
-        """Return what a role is called: as the layer that holds it, or where it is in none by itself."""
-        return self.path if self.kind else held.parameter.path
+        """Return what a role is called: as the layer that holds it, or by itself: in no layer, or a buffer."""
+        return self.path if self.kind and not held.parameter.buffer else held.parameter.path
 
     @property
     def loose(self) -> bool:

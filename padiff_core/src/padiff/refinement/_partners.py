@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from padiff.alignment import Pair, in_doubt
+from padiff.grouping import grouped
 from padiff.parameters import Correspondence, Link, UnitMatch, ways_between
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._layouts import laid_each_way, uncertain
@@ -67,10 +68,12 @@ def _exchanged(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, ...]]:
         for j, link in enumerate(match.links)
         if type(link) is Link and not link.mapped and not link.packed
     }
-    ours = [matches[i].reference.name_of(link.reference) for (i, _), link in links.items()]
-    theirs = [matches[i].candidate.name_of(link.candidate) for (i, _), link in links.items()]
-    open_ones = [[*links][n] for n in in_doubt(ours, theirs)]
-    for one, other in itertools.combinations(open_ones, 2):
+    open_ones: list[Place] = []
+    for places in grouped(links, lambda place: links[place].buffer).values():  # statistics have words of their own
+        ours = [matches[i].reference.name_of(links[i, j].reference) for i, j in places]
+        theirs = [matches[i].candidate.name_of(links[i, j].candidate) for i, j in places]
+        open_ones += [places[n] for n in in_doubt(ours, theirs)]
+    for one, other in itertools.combinations(sorted(open_ones), 2):
         crossed = [
             ways_between(links[a].role, links[a].reference, links[b].candidate) for a, b in ((one, other), (other, one))
         ]
