@@ -245,12 +245,15 @@ class Signs(rows.SGD):
                 tensor.data[...] = tensor.data - self.lr * np.sign(tensor.grad)
 
 
-def test_clipping_is_told_where_no_step_shows_it(tmp_path: Path) -> None:
-    report = trained(tmp_path, (by_norm(0.1), unclipped), stepping=Signs)
+@pytest.mark.parametrize("own", [{}, {"clip": "an object that clips"}])
+def test_clipping_is_told_where_no_step_shows_it(tmp_path: Path, own: dict[str, str]) -> None:
+    """Some frameworks' optimizers clip themselves, and say so; for others the script does."""
+    theirs = type("Signs", (Signs,), own)
+    report = trained(tmp_path, (by_norm(0.1), unclipped), stepping=Signs, theirs=theirs)
     (source,) = report.sources
     assert (source.phase, source.step) == (Phase.UPDATE, 0)
     assert source.cause.parameters["gradients"]["candidate"] == {"least": 1.0, "most": 1.0, "limit": None}
-    report = trained(tmp_path / "right", (by_norm(0.1), by_norm(0.1)), stepping=Signs)
+    report = trained(tmp_path / "right", (by_norm(0.1), by_norm(0.1)), stepping=Signs, theirs=theirs)
     assert report.aligned, str(report)
 
 

@@ -12,21 +12,22 @@ from padiff.adapter import AnyStepListener, optimizers, replaced
 
 # One entry a family, the most derived class first: (class, family's name, {common name: attribute}).
 _ADAM = {"beta1": "_beta1", "beta2": "_beta2", "eps": "_epsilon"}
+_OF_LBFGS = ("max_iter", "max_eval", "tolerance_grad", "tolerance_change", "history_size", "line_search_fn")
 _FAMILIES: tuple[optimizers.Family, ...] = (
-    ("AdamW", "adamw", _ADAM),
+    ("AdamW", "adamw", {**_ADAM, "amsgrad": "_amsgrad"}),
     ("NAdam", "nadam", {**_ADAM, "momentum_decay": "_momentum_decay"}),
     ("RAdam", "radam", _ADAM),
     ("Adamax", "adamax", _ADAM),
-    ("Adam", "adam", _ADAM),
+    ("Adam", "adam", {**_ADAM, "amsgrad": "_amsgrad"}),
     ("Lamb", "lamb", _ADAM),
     ("Momentum", "sgd", {"momentum": "_momentum", "nesterov": "_use_nesterov"}),
     ("SGD", "sgd", {}),
     ("RMSProp", "rmsprop", {"momentum": "_momentum", "eps": "_epsilon", "rho": "_rho", "centered": "_centered"}),
-    ("Adagrad", "adagrad", {"eps": "_epsilon"}),
+    ("Adagrad", "adagrad", {"eps": "_epsilon", "initial_accumulator_value": "initial_accumulator_value"}),
     ("Adadelta", "adadelta", {"eps": "_epsilon", "rho": "_rho"}),
     ("ASGD", "asgd", {}),
     ("Rprop", "rprop", {}),
-    ("LBFGS", "lbfgs", {}),
+    ("LBFGS", "lbfgs", {name: name for name in _OF_LBFGS}),
 )
 
 

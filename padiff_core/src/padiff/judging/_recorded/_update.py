@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -106,9 +106,9 @@ def _given_otherwise(
     """
     handed = _handed(meter, links)
     for match, link in links if all(handed) else ():
-        ours, theirs = meter.settings(link)
+        ours, theirs = (_but_for_clipping(found) for found in meter.settings(link))
         given = [one.get(path) for one, path in zip(handed, _paths(link), strict=True)]
-        alike = of_one_setting(ours or {}, theirs or {})
+        alike = of_one_setting(ours, theirs)
         size = meter.of_link(link, "updated")
         if size is None or not alike or is_ignored(match, link, ignored) or given[0] is None or given[1] is None:
             continue
@@ -229,7 +229,7 @@ def _settings_cause(
     given = [known.get(path) for known, path in zip(handed, paths, strict=True)]
     told = given[0] is not None and given[1] is not None
     if told and not ("clip" in ours and "clip" in theirs):
-        ours.pop("clip", None), theirs.pop("clip", None)
+        ours, theirs = map(_but_for_clipping, (ours, theirs))
     cause = contrast(ours, theirs, times)
     cause = None if cause is None or cause.name == "step_scaled" else cause
     if cause is not None and agreed and only_rules(cause, ours, theirs):
@@ -238,6 +238,11 @@ def _settings_cause(
         return cause
     found = {} if cause is None or only_rules(cause, ours, theirs) else cause.parameters
     return Cause("optimizer_settings", {**found, "gradients": _shares(handed)}, verified=True)
+
+
+def _but_for_clipping(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return an optimizer's settings without that of clipping: some clip themselves, for others the script does."""
+    return {name: value for name, value in (settings or {}).items() if name != "clip"}
 
 
 def _shares(handed: Handed) -> dict[str, Any]:

@@ -226,7 +226,8 @@ class ToyAdapter(Adapter):
             return {}
         cls = type(optimizer)
         named = "sgd" if cls.__module__.startswith("padiff.") else cls.__name__.lower()
-        return {"class": named, **{name: getattr(optimizer, name) for name in ("lr", "momentum", "weight_decay")}}
+        told = ("lr", "momentum", "weight_decay", "clip")
+        return {"class": named, **{name: getattr(optimizer, name) for name in told if hasattr(optimizer, name)}}
 
     def optimizer_parameters(self, optimizer: Any) -> Iterable[tuple[Any, Mapping[str, Any]]]:
         """Yield each parameter that is stepped, with the hyper-parameters."""
