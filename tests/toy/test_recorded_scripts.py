@@ -177,16 +177,20 @@ def test_gradients_that_no_optimizer_steps_with_are_no_difference(tmp_path: Path
     assert note[1] == ("candidate" if side == "a" else "reference")
 
 
-def in_one_step(folder: Path, model: Pair, *, freeze: bool = False, scale: float = 1.0) -> None:
-    """Train two modules in turns within one recorded step: the critic's gradients come behind its own step, too."""
+def in_one_step(
+    folder: Path, model: Pair, *, turns: int = 1, freeze: bool = False, scale: float = 1.0, clear: bool = True
+) -> None:
+    """Train two modules in turns within one recorded step: the critic's gradients come behind its own steps, too."""
     optimizers = [rows.SGD(one.parameters(), 0.1) for one in (model.critic, model.maker)]
     with padiff.record(model, folder, optimizer=optimizers) as recorder:
         for x in batches():
             fake = model.maker(rows.Tensor(x.copy()))[0]
-            optimizers[0].clear()
-            judged = model.critic(detached(fake))[0]
-            (judged * judged).mean().backward()
-            optimizers[0].step()
+            for _ in range(turns):
+                if clear:
+                    optimizers[0].clear()
+                judged = model.critic(detached(fake))[0]
+                (judged * judged).mean().backward()
+                optimizers[0].step()
             for parameter in model.critic.parameters() if freeze else ():
                 parameter.requires_grad = False
             (model.critic(fake)[0] * np.linspace(0, scale, SIZE, dtype=np.float32)).mean().backward()
@@ -197,28 +201,41 @@ def in_one_step(folder: Path, model: Pair, *, freeze: bool = False, scale: float
             recorder.step()
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_gradients_behind_the_step_of_one_side_are_no_difference(tmp_path: Path, side: int) -> None:
+@pytest.mark.parametrize(("side", "turns"), [(0, 1), (1, 1), (1, 2)])
+def test_gradients_behind_the_step_of_one_side_are_no_difference(tmp_path: Path, side: int, turns: int) -> None:
     """A critic that is frozen as the maker is trained, behind its own step: of its gradients more come on one side."""
     np.random.seed(0)
     models = Pair(), Pair()
     same(*models)
     for number, (model, name) in enumerate(zip(models, "ab", strict=True)):
-        in_one_step(tmp_path / name, model, freeze=number == side)
+        in_one_step(tmp_path / name, model, turns=turns, freeze=number == side)
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned, str(report)
     (note,) = {(note.kind, note.data["side"]) for note in report.notes if note.kind == "unused_gradients"}
     assert note[1] == ("candidate", "reference")[side]
 
 
-def test_a_fault_beside_gradients_behind_the_step_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [1, 2])
+def test_a_fault_beside_gradients_behind_the_step_is_found(tmp_path: Path, turns: int) -> None:
     np.random.seed(0)
     models = Pair(), Pair()
     same(*models)
     for model, name, how in zip(models, "ab", ({}, {"freeze": True, "scale": 2.0}), strict=True):
-        in_one_step(tmp_path / name, model, **how)
+        in_one_step(tmp_path / name, model, turns=turns, **how)
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert (source.phase, source.candidate.path) == (Phase.BACKWARD, "critic")
+
+
+def test_gradients_of_one_optimizer_that_are_never_cleared_are_named(tmp_path: Path) -> None:
+    """What came behind the optimizer's step is there in the next one, too; those of the other are cleared."""
+    np.random.seed(0)
+    models = Pair(), Pair()
+    same(*models)
+    for model, name, clear in zip(models, "ab", (True, False), strict=True):
+        in_one_step(tmp_path / name, model, clear=clear)
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.step, source.candidate.path) == (1, "critic")
+    assert "added to those of the step before (which were not cleared) in the candidate" in str(source.cause)
 
 
 def test_gradients_that_are_stepped_with_later_are_a_difference(tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ class StepRecorder(Recorder):
         """Path of a parameter -> how many times it was stepped."""
         self._stepping: dict[str, int] = {}
         """Path of a parameter that was stepped -> how many gradients had arrived by then."""
+        self._last_stepping: dict[str, int] = {}
+        """The same, where it was stepped for the last time."""
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Open a call; one of the model itself is nobody's part, though one before it may have raised."""
@@ -139,6 +141,7 @@ class StepRecorder(Recorder):
             if path is None:
                 continue
             self._steps[path] = self._steps.get(path, 0) + 1
+            self._last_stepping[path] = len(self._partial.get(path, ()))
             if path in self._stepping:
                 self.trace.handed.pop(path, None)
             else:
@@ -161,6 +164,11 @@ class StepRecorder(Recorder):
                 self.trace.handed.pop(path, None)
             elif first < len(keys):
                 self.trace.arrived[path] = self._sum(keys[:first], f"{path}.arrived")
+            last = self._last_stepping.get(path, len(keys))
+            if 0 < last < len(keys):
+                self.trace.used[path] = (
+                    self.trace.arrived[path] if last == first else self._sum(keys[:last], f"{path}.used")
+                )
             if path in self._stepping and first > 1:
                 self.trace.latest[path] = keys[first - 1]
             self.trace.parameter_gradients[path] = self._sum(keys, f"{path}.gradient")

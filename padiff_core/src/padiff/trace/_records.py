@@ -246,6 +246,8 @@ class Trace:
     arrived: dict[str, int] = attrs.field(factory=dict)
     """Path of a parameter -> key of the gradient that had arrived when the optimizer first stepped it, where more came
     behind that step; of a recorded run alone, and where the optimizer was given."""
+    used: dict[str, int] = attrs.field(factory=dict)
+    """The same of when it stepped it for the last time."""
     latest: dict[str, int] = attrs.field(factory=dict)
     """Path of a parameter -> key of the gradient that had arrived last when the optimizer first stepped it, where
     several had; of a recorded run alone, and where the optimizer was given."""

@@ -94,21 +94,30 @@ def with_what_was_given(
 def _made_of(trace: Trace, before: Trace | None) -> str | None:
     """Return what the optimizer was given in place of all that arrived: the ``last`` pass alone, or ``uncleared`` too.
 
-    That is what the step ``before`` was given. All may have been clipped as one. None where it is neither, or unknown.
+    That is what the step ``before`` was given, and what came behind it. All may have been clipped as one. None where it
+    is neither, or unknown.
     """
-    given = {path: sampled(trace, key) for path, key in trace.handed.items()}
+    known = given_gradients(trace)  # others are stepped with what arrived: those of another optimizer, say
+    given = {path: sampled(trace, trace.handed[path]) for path, one in known.items() if one.times != 1}
     last = {path: sampled(trace, trace.latest.get(path)) for path in given}
     kept = {**trace.parameter_gradients, **trace.arrived}
     uncleared: dict[str, Array | None] = {}
     for path in given:
         arrived = sampled(trace, kept.get(path))
-        earlier = None if before is None else sampled(before, before.handed.get(path))
+        earlier = None if before is None else _left_by(before, path)
         uncleared[path] = None if arrived is None or earlier is None else arrived + earlier
-    eps = max((epsilon_of(trace.summaries[key].dtype) for key in trace.handed.values()), default=0.0)
+    eps = max((one.eps for one in known.values()), default=0.0)
     for name, parts in (("last", last), ("uncleared", uncleared)):
         if parts and _is_multiple(list(given.values()), list(parts.values()), eps):
             return name
     return None
+
+
+def _left_by(trace: Trace, path: str) -> Array | None:
+    """Return a few elements of the gradient that a step without clearing leaves: as given, with what came behind."""
+    given = sampled(trace, trace.handed.get(path))
+    whole, used = (sampled(trace, kept.get(path)) for kept in (trace.parameter_gradients, trace.used))
+    return given if given is None or whole is None or used is None else given + whole - used
 
 
 def sampled(trace: Trace, key: int | None) -> Array | None:

@@ -143,6 +143,7 @@ def _divided(trace: Trace, factor: float) -> Trace:
     found.gradients = {token: divided(key) for token, key in trace.gradients.items()}
     found.parameter_gradients = {path: divided(key) for path, key in trace.parameter_gradients.items()}
     found.arrived = {path: divided(key) for path, key in trace.arrived.items()}
+    found.used = {path: divided(key) for path, key in trace.used.items()}
     return found
 
 

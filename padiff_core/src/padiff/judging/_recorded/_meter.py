@@ -17,7 +17,7 @@ from padiff.alignment import Alignment
 from padiff.errors import PadiffError, WorkerError
 from padiff.forcing import RecordedSide
 from padiff.judging._recorded._cache import Measurements
-from padiff.judging._recorded._parameter_values import Kept, When, both_of, kept_by, with_nothing
+from padiff.judging._recorded._parameter_values import GRADIENTS, Kept, When, both_of, kept_by, with_nothing
 from padiff.judging._recorded._value_pairs import ValuePair, measured
 from padiff.judging._sizes import Size, held, magnitude, projected, size_of
 from padiff.judging._tolerance import Rule
@@ -122,7 +122,7 @@ class Meter:
 
     def held(self, link: Link, when: When) -> tuple[Any, Any]:
         """Return what both sides hold of a link: see `both_of`."""
-        return both_of(link, self.kept(when), gradient=when in ("gradient", "arrived"))
+        return both_of(link, self.kept(when), gradient=when in GRADIENTS)
 
     def sent(self, link: Link) -> tuple[Any, Any]:
         """Return the gradients that had arrived when the optimizers stepped; of a side that tells none, the other's.
@@ -215,7 +215,7 @@ class Meter:
         theirs = _lent(kept[1], link.candidate.parameter.path)
         if theirs is None or any(one is None for one in ours.values()):
             return None
-        return ValuePair(ours, theirs, link, when in ("gradient", "arrived"))
+        return ValuePair(ours, theirs, link, when in GRADIENTS)
 
     def ahead(self, pairs: Iterable[Keyed]) -> None:
         """Measure what is not known yet."""

@@ -12,20 +12,21 @@ from padiff.judging._sizes import held, nothing_like, summaries_of
 from padiff.parameters import Link, canonical, read_of
 from padiff.trace import Summary, Trace, summarized
 
-When = Literal["before", "gradient", "arrived", "buffer", "updated"]
+When = Literal["before", "gradient", "arrived", "used", "buffer", "updated"]
 """What is asked of a parameter: its value before the step, or its gradient, what of that had arrived when the optimizer
-first stepped it, or the value after the step."""
+first, or last, stepped it, or the value after the step."""
+GRADIENTS = frozenset(("gradient", "arrived", "used"))
 Kept = Mapping[str, tuple[Trace, int]]
 """Path -> the trace that holds it, and under which key."""
-_NAMED = {"arrived": "arrived", "gradient": "parameter_gradients", "buffer": "buffers", "updated": "updated"}
+_NAMED = {"gradient": "parameter_gradients", "buffer": "buffers"}
 
 
 def kept_by(side: RecordedSide, when: When) -> Kept:
     """Return where what is asked of a side's parameters lies."""
     if when == "before":
         return side.before
-    found = getattr(side.trace, _NAMED[when])
-    if when == "arrived":
+    found = getattr(side.trace, _NAMED.get(when, when))
+    if when in ("arrived", "used"):
         found = {**side.trace.parameter_gradients, **found}
     return {path: (side.trace, key) for path, key in found.items()}
 

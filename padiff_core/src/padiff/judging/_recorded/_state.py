@@ -78,7 +78,7 @@ def _averaged(trace: Trace, calls: Sequence[Call]) -> float:
 def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Suspicion | Note]:
     """Yield the gradients that differ.
 
-    Where one side alone gets more of one behind the optimizer's step, what had arrived before is held to the other's.
+    Where one side alone gets more of one behind the optimizer's last step, what it had by then is held to the other's.
     """
     for link, size in gradients_of(leaps.meter, match):
         if size is not None and (side := _unused_of(leaps, link)):
@@ -87,9 +87,9 @@ def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Su
             what = What("parameter_gradient", link.candidate.part.parameter)
             ruling, source = leaps.left(size, users, partial(leaps.meter.held, link, "gradient"))
             side = None if ruling.verdict in AGREEING else _behind_of(leaps, link)
-            if side is not None and (arrived := leaps.meter.of_link(link, "arrived")) is not None:
-                both = partial(leaps.meter.held, link, "arrived")
-                ruling, source = leaps.left(attrs.evolve(arrived, scale=size.scale), users, both)
+            if side is not None and (used := leaps.meter.of_link(link, "used")) is not None:
+                both = partial(leaps.meter.held, link, "used")
+                ruling, source = leaps.left(attrs.evolve(used, scale=size.scale), users, both)
                 if ruling.verdict in AGREEING:
                     yield Note("unused_gradients", {"side": side, "module": match.candidate.module.path})
             cause = _cause_of_none(leaps, link, what)
@@ -133,10 +133,9 @@ def _frozen_side(leaps: Leaps, link: Link) -> str | None:
 
 
 def _behind_of(leaps: Leaps, link: Link) -> str | None:
-    """Return the side that alone got more of a gradient behind the step that both optimizers made of a parameter."""
-    traces, paths = leaps.meter.traces, _paths(link)
-    more = _got(leaps, link, "arrived")
-    stepped = all(path in trace.handed for held, trace in zip(paths, traces, strict=True) for path in held)
+    """Return the side that alone got more of a gradient behind the last step of a parameter, which both make."""
+    more = _got(leaps, link, "used")
+    stepped = None not in leaps.meter.settings(link) and all(one.stepped_at is not None for one in leaps.meter.traces)
     return SIDES[more[1]] if stepped and more[0] != more[1] else None
 
 
