@@ -55,6 +55,20 @@ def buffers(module: Any) -> list[Any]:
     )
 
 
+class Signs(rows.SGD):
+    """Steps as far, however long gradients are: those that are rounding alone move a bias in front of a norm."""
+
+    rounds = 1
+    """Which way rounding goes."""
+
+    def step(self) -> None:
+        for tensor in self.parameters:
+            if tensor.grad is not None:
+                rounded = (tensor.grad != 0) & (np.abs(tensor.grad) < 1e-7)
+                way = np.where(rounded, self.rounds, np.sign(tensor.grad))
+                tensor.data[...] = tensor.data - self.lr * way.astype(np.float32)
+
+
 def train(
     model: Any,
     folder: Path,
@@ -64,11 +78,15 @@ def train(
     copied: bool = True,
     known: bool = True,
     convention: bool = False,
+    signs: bool = False,
+    evaluated: bool = False,
     **options: Any,
 ) -> None:
     """Record steps behind each of which, or before, a script averages the weights and copies the buffers."""
     home = rows if isinstance(model, rows.Module) else columns
-    optimizer, rng = rows.SGD(model.net.parameters(), 0.1), np.random.default_rng(1)
+    optimizer, rng = (Signs if signs else rows.SGD)(model.net.parameters(), 0.1), np.random.default_rng(1)
+    if signs and convention:
+        optimizer.rounds = -1
 
     def average() -> None:
         for ours, mean in zip(model.net.parameters(), model.average.parameters(), strict=True):
@@ -92,14 +110,17 @@ def train(
             optimizer.clear()
             if not early:
                 average()
+            if evaluated:
+                model.average.train(False)
+                model.average(home.Tensor(rng.standard_normal((15, SIZE), dtype=np.float32)))
             recorder.step()
 
 
-def compared(folder: Path, port: type = Averaged, **how: Any) -> padiff.Report:
+def compared(folder: Path, port: type = Averaged, ours: Any = (), **how: Any) -> padiff.Report:
     np.random.seed(0)
     models = Averaged(), port()
     padiff.transfer(*models)
-    for model, name, own in zip(models, "ab", ({}, how), strict=True):
+    for model, name, own in zip(models, "ab", (dict(ours), how), strict=True):
         train(model, folder / name, **own)
     return padiff.compare(folder / "a", folder / "b")
 
@@ -107,23 +128,44 @@ def compared(folder: Path, port: type = Averaged, **how: Any) -> padiff.Report:
 @pytest.mark.parametrize(
     ("fault", "cause", "words"),
     [
-        ({"keep": 0.99}, "step_scaled", "0.1 times as far as in the reference"),
+        ({"keep": 0.99}, "averaged", "keeps 0.9 of itself in the reference, 0.99 in the candidate"),
+        ({"keep": 0.99, "signs": True}, "averaged", "keeps 0.9 of itself in the reference, 0.99 in the candidate"),
         ({"early": True}, "not_stepped", "it stays as it was in the candidate, and does not in the reference"),
     ],
 )
 def test_weights_that_no_optimizer_steps_are_the_scripts(tmp_path: Path, fault: Any, cause: str, words: str) -> None:
     """It was called a rate, or an optimizer that leaves them out, and three sources where rounding moved some."""
-    (source,) = compared(tmp_path, **fault).sources
+    (source,) = compared(tmp_path, Averaged, {"signs": "signs" in fault}, **fault).sources
     assert (source.phase, source.step, source.candidate.path) == (Phase.UPDATE, 0, "average")
     assert source.cause.name == cause
     assert words in str(source.cause)
     assert "changed_by_script" in {one.kind for one in source.evidence}
 
 
-def test_buffers_of_what_nobody_calls_are_one_source_at_home(tmp_path: Path) -> None:
+@pytest.mark.parametrize("values", ["tensors", "sketch"])
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_averages_of_what_rounding_alone_moves_are_averages(tmp_path: Path, evaluated: bool, values: Any) -> None:
+    """An average of a bias in front of a norm was a source, in which rounding makes a whole step."""
+    how = {"signs": True, "evaluated": evaluated, "values": values}
+    report = compared(tmp_path, Port, how, convention=True, **how)
+    assert report.aligned, str(report)
+
+
+@pytest.mark.parametrize("how", [{}, {"signs": True, "port": Port, "convention": True}])
+def test_buffers_that_no_call_changes_are_one_source_at_home(tmp_path: Path, how: Any) -> None:
     """They were two, both at the model itself."""
-    (source,) = compared(tmp_path, copied=False).sources
+    (source,) = compared(tmp_path, ours={"signs": "signs" in how}, copied=False, **how).sources
     assert (source.phase, source.candidate.path, source.what.name) == (Phase.BUFFER, "average.norm", "2 buffers")
+
+
+def test_buffers_that_a_script_forgets_are_told_where_an_evaluation_reads_them(tmp_path: Path) -> None:
+    """Behind a step in which rounding moved weights the runs were aligned, whatever the evaluation gave."""
+    how = {"signs": True, "evaluated": True}
+    (source,) = compared(tmp_path, Averaged, how, copied=False, **how).sources
+    assert (source.phase, source.candidate.path) == (Phase.FORWARD, "average.norm")
+    assert any(one.kind == "weights_changed" and len(one.figures["names"]) == 2 for one in source.evidence)
+    (source,) = compared(tmp_path / "port", Port, how, copied=False, convention=True, **how).sources
+    assert (source.phase, source.candidate.path) == (Phase.BUFFER, "average.norm")
 
 
 @pytest.mark.parametrize("values", ["tensors", "sketch"])
@@ -260,3 +302,20 @@ def test_a_factor_explains_nothing_where_as_much_is_left(times: float, noise: fl
     step, other = np.random.default_rng(0).standard_normal((2, 100))
     found = rate_between((step, times * step + noise * other), np.zeros(100, np.float32), told=True)
     assert (found is not None) is told
+
+
+def test_a_decay_that_nobody_tells_is_one_source(tmp_path: Path) -> None:
+    """A bias in front of a norm, which rounding alone moves on the other side, was called one that is not stepped."""
+    np.random.seed(0)
+    models = Averaged().net, Averaged().net
+    padiff.transfer(*models)
+    step = rows.SGD.step
+    for model, name, decay in zip(models, "ab", (0.0, 0.01), strict=True):
+        optimizer, rng = rows.SGD(model.parameters(), 0.1, weight_decay=decay), np.random.default_rng(1)
+        with padiff.record(model, tmp_path / name) as recorder:
+            y = model(rows.Tensor(rng.standard_normal((15, SIZE), dtype=np.float32)))
+            (y * y).mean().backward()
+            step(optimizer)
+            recorder.step()
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.what.name, source.cause) == ("6 parameters", None)

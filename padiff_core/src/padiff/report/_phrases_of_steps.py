@@ -68,6 +68,10 @@ CAUSES_OF_STEPS: Mapping[str, Phrase] = {
     "not_stepped": _not_stepped,
     "stepped_before": "the {side}'s optimizer steps before this call, the {other}'s does not",
     "step_scaled": _scaled,
+    "averaged": (
+        "an average of other weights, which keeps {reference:.4g} of itself in the reference, {candidate:.4g} in the "
+        "candidate"
+    ),
     "changed_between_steps": "the {side}'s script alone changes {names:few} between this step and the one before",
     "penalty": (
         "{times:.4g} times the {of} of parameters is added to their gradients in the {side} alone: "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 import numpy as np
@@ -11,9 +11,10 @@ from padiff.forcing import RecordedSide
 from padiff.judging._recorded._given_gradients import sampled
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
+from padiff.judging._recorded._state import is_scripts_state
 from padiff.judging._recorded._update import is_scripts
 from padiff.numerics import EXACT
-from padiff.parameters import Correspondence, Link
+from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase
 
 
@@ -26,11 +27,10 @@ def beside_changed_weights(found: Sequence[Finding], meter: Meter, known: Corres
     told = []
     for one in found:
         lone = one.source and one.phase is Phase.FORWARD and one.cause is None
-        links = [link for match, link in known.links if match.candidate.module.path == one.candidate.path]
+        own = [(match, link) for match, link in known.links if match.candidate.module.path == one.candidate.path]
+        links = [link for _, link in own]
         between = [_between(side, links, number) for number, side in enumerate(meter.sides)] if lone else [[], []]
-        scripts = [link for link in links if lone and not link.buffer and is_scripts(link, meter)]
-        moved = (x for x in scripts if _differs(x, meter, "updated") and not _differs(x, meter, "before"))
-        names = [link.candidate.part.parameter for link in moved]
+        names = list(_changed(own, meter)) if lone else []
         if bool(between[0]) != bool(between[1]):
             data = {"side": SIDES[bool(between[1])], "names": between[0] or between[1]}
             one = attrs.evolve(one, cause=Cause("changed_between_steps", data, verified=True))
@@ -53,6 +53,14 @@ def _between(side: RecordedSide, links: Sequence[Link], number: int) -> list[str
         if kept is not None and kept.shape == glimpse.sample.shape and not np.array_equal(kept, glimpse.sample):
             names.append(own.part.parameter)
     return names
+
+
+def _changed(links: Sequence[tuple[UnitMatch, Link]], meter: Meter) -> Iterator[str]:
+    for match, link in links:
+        own = is_scripts_state(match, meter.traces) if link.buffer else is_scripts(link, meter)
+        behind: When = "buffer" if link.buffer else "updated"
+        if own and _differs(link, meter, behind) and not _differs(link, meter, "before"):
+            yield link.candidate.part.parameter
 
 
 def _differs(link: Link, meter: Meter, when: When) -> bool:

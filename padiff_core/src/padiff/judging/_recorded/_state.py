@@ -26,7 +26,7 @@ def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) ->
     """Yield the gradients of parameters and the buffers that differ, and notes on conventions."""
     called, convention = leaps.reference.by_module(), 0.0
     matches = [(match, leaps.alignment.using(match.candidate.module.path)) for match in known.matches]
-    for match, users in sorted(matches, key=lambda one: is_uncalled(one[0], leaps.meter.traces)):
+    for match, users in sorted(matches, key=lambda one: is_scripts_state(one[0], leaps.meter.traces)):
         if users:
             calls = called.get(match.reference.module.path, [])
             for one in _buffers(leaps, match, calls, users, convention):
@@ -41,10 +41,15 @@ def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) ->
             yield from _gradients(leaps, match, users)
 
 
-def is_uncalled(match: UnitMatch, traces: tuple[Trace, Trace]) -> bool:
-    """Return whether neither side calls a module: what it holds the code around uses, or the script changes."""
+def is_scripts_state(match: UnitMatch, traces: tuple[Trace, Trace]) -> bool:
+    """Return whether no call of either side changes what a module holds: the code around does, or the script.
+
+    Running statistics are read in evaluation mode, and change in training alone.
+    """
+    read = any(link.role in ("running_mean", "running_var") for link in match.links)
     paths = match.modules.reference, match.modules.candidate
-    return not any(call.path == path for trace, path in zip(traces, paths, strict=True) for call in trace.calls)
+    calls = [call for trace, path in zip(traces, paths, strict=True) for call in trace.calls if call.path == path]
+    return not any(call.training or not read for call in calls)
 
 
 def _buffers(
@@ -52,9 +57,10 @@ def _buffers(
 ) -> Iterator[Suspicion | float]:
     """Yield the buffers that differ, and how far running variances do by two conventions.
 
-    Those that nobody calls may be averages or copies of others: they are held to as much as these differ.
+    Those that no call changes may be averages or copies of others: they are held to as much as these differ.
     """
-    meter, uncalled = leaps.meter, is_uncalled(match, leaps.meter.traces)
+    meter, uncalled = leaps.meter, is_scripts_state(match, leaps.meter.traces)
+    makers = [pair for pair in users if not uncalled or pair.candidate.path != match.modules.candidate]
     for link in (link for link in match.links if link.buffer):
         size = meter.of_link(link, "buffer")
         if size is None:
@@ -66,7 +72,7 @@ def _buffers(
             yield size.error
         elif not (variance and uncalled and size.error <= FLOORS * convention):
             what = What("updated_buffer", link.candidate.part.parameter)
-            yield from _suspicions(leaps, leaps.left(size, users), users[0], link, Phase.BUFFER, what)
+            yield from _suspicions(leaps, leaps.left(size, makers), users[0], link, Phase.BUFFER, what)
 
 
 def _averaged(trace: Trace, calls: Sequence[Call]) -> float:
@@ -162,11 +168,12 @@ def frozen_in(leaps: Leaps, known: Correspondence) -> set[str]:
 def of_uncalled_buffers(
     told: Sequence[Suspicion], findings: Sequence[Finding], known: Correspondence, leaps: Leaps
 ) -> list[Finding]:
-    """Return findings of which those on buffers of modules that nobody calls are one, at the module that holds them.
+    """Return findings of which those on buffers that no call changes are one, at the module that holds them.
 
-    No call changed them: the script did, which copies or averages models.
+    The script did, which copies or averages models.
     """
-    homes = {match.candidate.module.path: match for match in known.matches if is_uncalled(match, leaps.meter.traces)}
+    traces = leaps.meter.traces
+    homes = {match.candidate.module.path: match for match in known.matches if is_scripts_state(match, traces)}
     found: list[Finding] = []
     moved: dict[bool, list[tuple[UnitMatch, Finding]]] = {}
     for suspicion, one in zip(told, findings, strict=True):

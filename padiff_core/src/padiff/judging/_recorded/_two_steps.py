@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 
 from padiff.judging._optimizer_step import rate_between
-from padiff.numerics import EXACT, FLOORS, VANISHES, Array
+from padiff.numerics import EXACT, FLOORS, SAME, VANISHES, Array
 from padiff.report import SIDES, Cause
 
 
@@ -30,6 +30,12 @@ class Step:
         """Return whether one step is about so many times as long as the other as the rate is: noise turns it rather."""
         lengths = [norm(step) for step in (self.ours, self.theirs)]
         return all(lengths) and FLOORS * abs(lengths[1] / lengths[0] - self.rate) < abs(self.rate - 1)
+
+    @property
+    def by_rounding(self) -> bool:
+        """Return whether the gradient is known to be rounding alone: a step by it may be none."""
+        sent = None if self.gradients is None else self.gradients[0]
+        return sent is not None and norm(exact(sent)) <= SAME(self.eps) * self.scale * math.sqrt(sent.size)
 
     @property
     def ours(self) -> Array:
@@ -66,7 +72,8 @@ class Step:
         """Return that one side did not step, or that one step is a multiple of the other, where it is so."""
         lengths = [norm(step) for step in (self.ours, self.theirs)]
         start = exact(self.before[0])
-        if VANISHES * min(lengths) < max(lengths) and min(lengths) <= self.eps * norm(start):  # an average of equals
+        rounded = self.eps * norm(start)  # as an average of equals moves
+        if VANISHES * min(lengths) < max(lengths) and min(lengths) <= rounded and not self.by_rounding:
             return Cause("not_stepped", {"side": SIDES[lengths[1] < lengths[0]]}, verified=True)
         if not all(lengths):
             return None

@@ -13,6 +13,7 @@ from padiff.judging._causes import not_verified
 from padiff.judging._optimizer_step import contrast, numbers_of, of_one_cause, of_one_setting, only_rules
 from padiff.judging._parameters import finding_of_link, is_ignored
 from padiff.judging._parts import Ignored
+from padiff.judging._recorded._averages import averages_of
 from padiff.judging._recorded._given_gradients import (
     GivenGradient,
     given_gradients,
@@ -69,6 +70,7 @@ def of_recorded_update(
     # Whether each side's optimizer was given any gradient smaller than it arrived.
     clipped = all(any(one.times < 1 for one in given_gradients(trace).values()) for trace in meter.traces)
     shared = FLOORS * noise if clipped else 0.0
+    stepped = [link for _, link in links if not is_scripts(link, meter)]
     for match, link in links:
         size = meter.of_link(link, "updated")
         if size is None or size.difference.equal or is_ignored(match, link, ignored):
@@ -81,7 +83,11 @@ def of_recorded_update(
                 continue
             done = attrs.evolve(done, scale=math.inf)
         if not size.close if size.close is not None else _exceeds(meter, match, link, size, done, shared):
-            found.append((link, _finding(match, link, size, done, step)))
+            moved = averages_of(meter, link, stepped, size.eps) if is_scripts(link, meter) else None
+            if moved is None or not moved.alike:
+                finding = _finding(match, link, size, done, step)
+                cause = finding.cause if moved is None else moved.cause
+                found.append((link, attrs.evolve(finding, cause=cause)))
         elif size.close is None and done is not None:
             sent = meter.of_link(link, "arrived")
             apart, contrasts = size.eps if sent is None else sent.error, bool(unlike_settings(meter, link))

@@ -1,0 +1,88 @@
+"""Read weights that a script moves itself as averages of those that an optimizer steps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from padiff.judging._recorded._meter import Meter
+from padiff.judging._recorded._parameter_values import When
+from padiff.judging._recorded._two_steps import exact, norm
+from padiff.judging._sizes import projected
+from padiff.numerics import EXACT, Array
+from padiff.parameters import Link
+from padiff.report import SIDES, Cause
+
+_Way = tuple[Array, Array]
+"""How far a script moved something, and how far it would have had to go to what it averages."""
+
+
+@attrs.frozen
+class Averages:
+    """What both sides' scripts average into one parameter, and how much of it each keeps."""
+
+    kept: tuple[float, float]
+    alike: bool
+    """Whether each keeps as much: then the averages differ as what is averaged does, by rounding alone, say."""
+
+    @property
+    def cause(self) -> Cause | None:
+        """Return that one side keeps more, where it does."""
+        if self.alike:
+            return None
+        kept = {side: float(f"{one:.4g}") for side, one in zip(SIDES, self.kept, strict=True)}
+        return Cause("averaged", kept, verified=True)
+
+
+def averages_of(meter: Meter, link: Link, links: Sequence[Link], eps: float) -> Averages | None:
+    """Return it where a parameter moved towards the same other one of ``links`` on both sides; else None."""
+    for other, when in _candidates(link, links):
+        ways = _ways(meter, link, other, when)
+        shares = [_share(way, eps, scale) for way, scale in ways]
+        if len(shares) == len(SIDES) and shares[0] is not None and shares[1] is not None:
+            way, scale = ways[1]
+            alike = _left(way, shares[0]) <= EXACT(eps) * scale
+            return Averages((1 - shares[0], 1 - shares[1]), alike)
+    return None
+
+
+def _candidates(link: Link, links: Sequence[Link]) -> Iterator[tuple[Link, When]]:
+    """Yield what may be averaged into a parameter: of its shape, the likest named first, behind a step or before."""
+    own = link.candidate.parameter.path[::-1]
+
+    def named_alike(one: Link) -> int:
+        pairs = zip(own, one.candidate.parameter.path[::-1], strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda both: both[0] == both[1], pairs))
+
+    alike = [one for one in links if one is not link and one.candidate.shape == link.candidate.shape]
+    for one in sorted(alike, key=named_alike, reverse=True):
+        yield one, "updated"
+        yield one, "before"
+
+
+def _ways(meter: Meter, link: Link, other: Link, when: When) -> list[tuple[_Way, float]]:
+    """Return the way that each side's script went, and that to what it may average, with the size of the values."""
+    held = [meter.held(link, "before"), meter.held(link, "updated"), meter.held(other, when)]
+    found = []
+    for started, ended, target in zip(*held, strict=True):
+        values = [projected(one) for one in (started, ended, target)]
+        if any(one is None or values[0] is None or one.shape != values[0].shape for one in values):
+            return []
+        before, after, of = (exact(one) for one in values if one is not None)
+        found.append(((after - before, of - before), max(norm(before), norm(of))))
+    return found
+
+
+def _share(way: _Way, eps: float, scale: float) -> float | None:
+    """Return what part of the whole way was gone; None where it led elsewhere, or is too short to tell."""
+    went, whole = way
+    squares = float(whole.ravel().dot(whole.ravel()))
+    share = float(went.ravel().dot(whole.ravel())) / squares if squares else 0.0
+    fits = _left(way, share) <= EXACT(eps) * scale < norm(went)
+    return share if fits and 0 < share <= 1 + EXACT(eps) else None
+
+
+def _left(way: _Way, share: float) -> float:
+    return norm(way[0] - share * way[1])
