@@ -160,13 +160,17 @@ def adversarial(
             recorder.step(float(loss.data))
 
 
-def turns(tmp_path: Path, a: Any = (), b: Any = ()) -> padiff.Report:
+def both(tmp_path: Path, train: Callable[..., None], *hows: Any) -> padiff.Report:
     np.random.seed(0)
     models = Pair(), Pair()
     same(*models)
-    for model, name, how in zip(models, "ab", (dict(a), dict(b)), strict=True):
-        adversarial(tmp_path / name, model, **how)
+    for model, name, how in zip(models, "ab", hows, strict=True):
+        train(tmp_path / name, model, **how)
     return padiff.compare(tmp_path / "a", tmp_path / "b")
+
+
+def turns(tmp_path: Path, a: Any = (), b: Any = ()) -> padiff.Report:
+    return both(tmp_path, adversarial, dict(a), dict(b))
 
 
 @pytest.mark.parametrize("side", "ab")
@@ -204,12 +208,7 @@ def in_one_step(
 @pytest.mark.parametrize(("side", "turns"), [(0, 1), (1, 1), (1, 2)])
 def test_gradients_behind_the_step_of_one_side_are_no_difference(tmp_path: Path, side: int, turns: int) -> None:
     """A critic that is frozen as the maker is trained, behind its own step: of its gradients more come on one side."""
-    np.random.seed(0)
-    models = Pair(), Pair()
-    same(*models)
-    for number, (model, name) in enumerate(zip(models, "ab", strict=True)):
-        in_one_step(tmp_path / name, model, turns=turns, freeze=number == side)
-    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    report = both(tmp_path, in_one_step, *({"turns": turns, "freeze": number == side} for number in (0, 1)))
     assert report.aligned, str(report)
     (note,) = {(note.kind, note.data["side"]) for note in report.notes if note.kind == "unused_gradients"}
     assert note[1] == ("candidate", "reference")[side]
@@ -217,23 +216,14 @@ def test_gradients_behind_the_step_of_one_side_are_no_difference(tmp_path: Path,
 
 @pytest.mark.parametrize("turns", [1, 2])
 def test_a_fault_beside_gradients_behind_the_step_is_found(tmp_path: Path, turns: int) -> None:
-    np.random.seed(0)
-    models = Pair(), Pair()
-    same(*models)
-    for model, name, how in zip(models, "ab", ({}, {"freeze": True, "scale": 2.0}), strict=True):
-        in_one_step(tmp_path / name, model, turns=turns, **how)
-    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    report = both(tmp_path, in_one_step, {"turns": turns}, {"turns": turns, "freeze": True, "scale": 2.0})
+    (source,) = report.sources
     assert (source.phase, source.candidate.path) == (Phase.BACKWARD, "critic")
 
 
 def test_gradients_of_one_optimizer_that_are_never_cleared_are_named(tmp_path: Path) -> None:
     """What came behind the optimizer's step is there in the next one, too; those of the other are cleared."""
-    np.random.seed(0)
-    models = Pair(), Pair()
-    same(*models)
-    for model, name, clear in zip(models, "ab", (True, False), strict=True):
-        in_one_step(tmp_path / name, model, clear=clear)
-    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    (source,) = both(tmp_path, in_one_step, {}, {"clear": False}).sources
     assert (source.step, source.candidate.path) == (1, "critic")
     assert "added to those of the step before (which were not cleared) in the candidate" in str(source.cause)
 

@@ -62,6 +62,8 @@ def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient
             _offset,
             *lacks,
             _in_part,
+            _factor_of_each,
+            _one_of_each_row,
             _moved,
         ]
         found = (tell(ours, theirs, bound) for tell in tells) if ours.size >= _FEW else ()
@@ -174,6 +176,34 @@ def _in_part(ours: Array, theirs: Array, bound: float) -> Evidence | None:
         if 0 < len(at) <= extent / 2 and at[-1] - at[0] == len(at) - 1:
             return Evidence.of("in_part", axis=axis, first=int(at[0]), last=int(at[-1]), extent=extent)
     return None
+
+
+def _factor_of_each(ours: Array, theirs: Array, bound: float) -> Evidence | None:
+    """Return along which axes each index has a factor of its own: weights of a loss, a mask, a gain left out."""
+    single = [(axis,) for axis in range(ours.ndim)]
+    for axes in [*single, tuple(range(ours.ndim - 1))] if ours.ndim > 1 else []:
+        rest = tuple(axis for axis in range(ours.ndim) if axis not in axes)
+        squares = np.sum(ours * ours, axis=rest, keepdims=True)
+        if squares.size < 2 or 2 * squares.size >= ours.size:
+            continue  # any two numbers are multiples of each other
+        factors = np.sum(ours * theirs, axis=rest, keepdims=True) / np.where(squares, squares, 1)
+        if _same(ours * factors, theirs, bound):
+            told = factors[squares > 0]
+            return Evidence.of("factor_of_each", axes=axes, least=float(told.min()), most=float(told.max()))
+    return None
+
+
+def _one_of_each_row(ours: Array, theirs: Array, bound: float) -> Evidence | None:
+    """Return that one element of each row has more, and all others less, by two numbers: targets that are smoothed."""
+    more = (theirs - ours).reshape(-1, ours.shape[-1])
+    other = float(np.median(more))
+    scale = bound * float(np.abs(ours).max())
+    apart = np.abs(more - other) > scale
+    if ours.shape[-1] < 3 or abs(other) <= scale or not (apart.sum(axis=-1) == 1).all():
+        return None
+    ones = more[apart]
+    alike = float(np.ptp(ones)) <= scale and float(ones.mean()) * other < 0
+    return Evidence.of("one_of_each_row", one=float(ones.mean()), others=other) if alike else None
 
 
 def _moved(ours: Array, theirs: Array, bound: float) -> Evidence | None:

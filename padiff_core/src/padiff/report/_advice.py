@@ -13,7 +13,8 @@ from padiff.report._report import Report
 def advice(report: Report) -> Iterator[Line]:
     """Yield the next step for each sort of source that there is, where one follows."""
     if report.sources and report.recorded is not None:
-        said = [text for applies, text in _RECORDED if any(applies(source) for source in report.sources)] or [_FIRST]
+        said = [text for applies, text in _RECORDED if any(applies(source) for source in report.sources)]
+        said = said or [text for phases, text in _OF_PHASES if any(one.phase in phases for one in report.sources)]
     elif report.sources:
         said = [text for applies, text in _NEXT if any(applies(source) for source in report.sources)]
         if not report.operations and any(map(_is_region, report.sources)):
@@ -56,10 +57,24 @@ def _is_mute(source: Finding) -> bool:
     return source.verdict is Verdict.UNMATCHED and not (lacking or other)
 
 
-_FIRST = (
-    "fix the sources in the candidate, the first one first, record it again, and compare again; force=model (--force), "
-    "where the candidate can run, feeds each call by itself and names every source at once"
+_OF_PHASES = (
+    (
+        {Phase.LOSS},
+        "compare how both scripts make the loss of what the model gives, put it right in the candidate's, record it "
+        "again, and compare again",
+    ),
+    (
+        {Phase.UPDATE},
+        "put right in the candidate's script what changes the weights (the optimizer, and what is done to gradients "
+        "before it), record it again, and compare again",
+    ),
+    (
+        set(Phase) - {Phase.LOSS, Phase.UPDATE},
+        "fix the sources in the candidate, the first one first, record it again, and compare again; force=model "
+        "(--force), where the candidate can run, feeds each call by itself and names every source at once",
+    ),
 )
+"""What a script does around its model, nothing shows that runs the model alone."""
 _MATCH = "match what is unmatched with a padiff.LayerMap, or ignore it: it never passes"
 _CLOSER = "operations=True compares the functions and operators of a module's own code one by one"
 _CALLS = "make the same calls in both scripts, and record them again"

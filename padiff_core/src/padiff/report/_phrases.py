@@ -266,6 +266,10 @@ EVIDENCE: Mapping[str, Phrase] = {
     "at_a_kink": "what it was computed from lies at a kink but for rounding, in few elements",
     "rounding_magnified": "it follows from gradients that are rounding alone",
     "drawn_before": "it follows from random numbers that each run drew for itself",
+    "sent_otherwise": (
+        "what the model gives agrees, and what the loss sends back to it is {rel_l2:.2g} apart: other targets, "
+        "weights, terms, or another reduction"
+    ),
     "losses_of_runs": "{reference:.9g} in the reference, {candidate:.9g} in the candidate",
     **EVIDENCE_OF_STEPS,
     "not_compared": "{why}",

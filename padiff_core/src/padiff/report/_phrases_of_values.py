@@ -38,6 +38,13 @@ EVIDENCE_OF_VALUES: Mapping[str, Phrase] = {
     "offset": "the candidate's is the reference's {more:+.6g}, in every element",
     "lacks": _lacks,
     "in_part": _in_part,
+    "factor_of_each": (
+        "each index of axes {axes:list} has a factor of its own, {least:.4g} to {most:.4g} times the reference's"
+    ),
+    "one_of_each_row": (
+        "in each row one element is the reference's {one:+.4g}, all others {others:+.4g}: "
+        "targets that one side smooths?"
+    ),
     "shifted": "the candidate's is the reference's, shifted by {step:+d} along axis {axis}",
     "axes_exchanged": "the candidate's is the reference's with axes {axes[0]} and {axes[1]} exchanged",
     "reversed": "the candidate's is the reference's, reversed along axis {axis}",

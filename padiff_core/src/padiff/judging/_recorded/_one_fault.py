@@ -82,9 +82,18 @@ def _with_the_loss(found: Sequence[Finding], first: Sequence[Finding]) -> Iterat
     for one in found:
         past = not inside and one.what.kind == "parameter_gradient" and one.cause is None
         if one is loss:
-            yield attrs.evolve(one, cause=one.cause or scaled)
+            cause = one.cause or scaled
+            yield attrs.evolve(one, cause=cause, evidence=(*one.evidence, *(() if cause else _sent(first))))
         else:
             yield attrs.evolve(one, source=one.source and not past and not any(one is other for other in first))
+
+
+def _sent(first: Sequence[Finding]) -> Iterator[Evidence]:
+    """Yield how a loss without a known factor sends other gradients to what the model gives."""
+    for one in first[:1]:
+        if one.figures is not None:
+            yield Evidence.of("sent_otherwise", rel_l2=one.figures.rel_l2)
+            yield from (said for said in one.evidence if said.kind not in ("leap", "consequence"))
 
 
 _SENT = ("output_gradient", "input_gradient")

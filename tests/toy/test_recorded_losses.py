@@ -1,0 +1,59 @@
+"""Compare recorded scripts that make another loss of what equal models give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase
+from padiff.testing.toy import rows
+
+ROWS, CLASSES = 6, 5
+Loss = Callable[[Any], Any]
+
+
+def targets(smooth: float = 0.0, wrong: int = 0) -> Any:
+    found = np.full((ROWS, CLASSES), smooth / CLASSES, np.float32)
+    found[np.arange(ROWS), (np.arange(ROWS) + (np.arange(ROWS) < wrong)) % CLASSES] += 1 - smooth
+    return found
+
+
+def squares(wanted: Any, weights: Any = None) -> Loss:
+    """Return what makes a loss: how far each row is from what is wanted, weighted."""
+    each = np.full((ROWS, 1), 1 / ROWS, np.float32) if weights is None else np.asarray(weights, np.float32)[:, None]
+    return lambda out: ((out - wanted) * (out - wanted) * each).sum()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "kind", "words"),
+    [
+        (squares(targets(0.1)), "one_of_each_row", "targets that one side smooths?"),
+        (squares(targets(wrong=1)), "in_part", "only at index 0 of axis 0, which has 6"),
+        (squares(targets(), [0, 0.2, 0.2, 0.2, 0.2, 0.2]), "factor_of_each", "0 to 1.2 times the reference's"),
+        (lambda out: (out * out).mean(), None, "other targets, weights, terms, or another reduction"),
+    ],
+)
+def test_another_loss_says_how_it_sends_other_gradients(
+    tmp_path: Path, theirs: Loss, kind: str | None, words: str
+) -> None:
+    """There was nothing but its two numbers, and the model's class as its place."""
+    np.random.seed(0)
+    models = rows.Linear(8, CLASSES), rows.Linear(8, CLASSES)
+    padiff.transfer(*models)
+    batch = np.random.default_rng(1).standard_normal((ROWS, 8), dtype=np.float32)
+    for model, name, loss in zip(models, "ab", (squares(targets()), theirs), strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            found = loss(model(rows.Tensor(batch)))
+            found.backward()
+            recorder.step(float(found.data))
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    (source,) = report.sources
+    assert source.phase is Phase.LOSS
+    assert [one.kind for one in source.evidence] == ["losses_of_runs", "sent_otherwise", *([kind] if kind else [])]
+    assert words in str(source.evidence[-1])
+    assert "compare how both scripts make the loss" in str(report)
