@@ -13,6 +13,8 @@ import padiff
 from padiff.report import Phase
 from padiff.testing.toy import rows
 
+from .test_recorded_scripts import Tower, batches, same
+
 ROWS, CLASSES = 6, 5
 Loss = Callable[[Any], Any]
 
@@ -57,3 +59,65 @@ def test_another_loss_says_how_it_sends_other_gradients(
     assert [one.kind for one in source.evidence] == ["losses_of_runs", "sent_otherwise", *([kind] if kind else [])]
     assert words in str(source.evidence[-1])
     assert "compare how both scripts make the loss" in str(report)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.2])
+def test_a_loss_that_differs_in_its_number_alone_hides_no_step(tmp_path: Path, rate: float) -> None:
+    """A script that tells a sum, and steps from the mean: the optimizer's step was not judged any more."""
+    np.random.seed(0)
+    models = Tower(), Tower()
+    same(*models)
+    for model, name, times, lr in zip(models, "ab", (1.0, 3.0), (0.1, rate), strict=True):
+        optimizer = rows.SGD(model.parameters(), lr)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            for x in batches():
+                out = model(rows.Tensor(x.copy()))[0]
+                loss = (out * out).mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.clear()
+                recorder.step(float(loss.data) * times)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    first, *others = report.sources
+    assert (first.phase, first.step) == (Phase.LOSS, 0)
+    assert "no_gradient_differs" in {one.kind for one in first.evidence}
+    assert [(one.phase, one.step, one.cause.name) for one in others] == [(Phase.UPDATE, 0, "optimizer_settings")] * (
+        rate != 0.1
+    )
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_penalty_on_weights_is_one_source(tmp_path: Path, told: bool) -> None:
+    """Each gradient was a source, at its own module."""
+    np.random.seed(0)
+    models = Tower(), Tower()
+    same(*models)
+    for model, name, times in zip(models, "ab", (0.0, 0.01), strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            y = model(rows.Tensor(batches()[0]))[0]
+            loss = (y * y).mean()
+            for one in model.parameters():
+                loss = loss + (one * one).sum() * np.float32(times)
+            loss.backward()
+            recorder.step(float(loss.data) if told else None)
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.candidate.path) == (Phase.LOSS if told else Phase.BACKWARD, "")
+    assert source.cause.parameters == {"of": "weights", "times": 0.02, "side": "candidate"}
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
+def test_gradients_that_are_not_finite_are_no_penalty(tmp_path: Path) -> None:
+    """The comparison ended in an error."""
+    np.random.seed(0)
+    models = Tower(), Tower()
+    same(*models)
+    for model, name, spoilt in zip(models, "ab", (False, True), strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            y = model(rows.Tensor(batches()[0]))[0]
+            loss = (y * y).mean()
+            for one in model.parameters() if spoilt else ():
+                loss = loss + (one * np.float32(0)).sqrt().sum()
+            loss.backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert {source.phase for source in report.sources} == {Phase.BACKWARD}, str(report)

@@ -48,11 +48,11 @@ class Leaps:
         self.reference, self.candidate = meter.traces
         self.meter, self.alignment, self._drift = meter, alignment, drift
         behind = [] if after is None else [pair for pair in alignment.pairs if is_behind(pair, meter.traces)]
-        self._moved = dict.fromkeys((pair.key for pair in behind), after or drift)
+        self.moved = dict.fromkeys((pair.key for pair in behind), after or drift)
         """Of each call that is made behind the step, by its key: how far apart the models are by then."""
         self._held = {pair.key: apart for path, apart in drift.modules.items() for pair in alignment.using(path)}
         for path, apart in () if after is None else after.modules.items():
-            self._held |= {pair.key: apart for pair in alignment.using(path) if pair.key in self._moved}
+            self._held |= {pair.key: apart for pair in alignment.using(path) if pair.key in self.moved}
         """Of each matched call, by its key: how far apart its own parameters are."""
         self.checks: list[Check] = []
         """Every value that is not equal, forward and backward."""
@@ -96,7 +96,7 @@ class Leaps:
         if pair is not None:
             name = call.path if owner is None else owner.name_of(call)
             between = ("start" if owner is None else self._last.get(owner.key, "start"), name)
-            drift = self._moved.get(pair.key, self._drift)
+            drift = self.moved.get(pair.key, self._drift)
             read = max(drift.whole, 0.0 if call.training else drift.statistics.get(call.path, 0.0))
             held = self._held.get(pair.key, 0.0)
             self.levels[pair.key] = level = Level(held, drift=read, rounded=held)

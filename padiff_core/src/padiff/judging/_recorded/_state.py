@@ -91,7 +91,7 @@ def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Su
             yield Note("unused_gradients", {"side": side, "module": match.candidate.module.path})
         elif size is not None:
             what = What("parameter_gradient", link.candidate.part.parameter)
-            ruling, source = leaps.left(size, users, partial(leaps.meter.held, link, "gradient"))
+            ruling, source = _first_ruled(leaps, link, size, users)
             side = None if ruling.verdict in AGREEING else _behind_of(leaps, link)
             if side is not None and (used := leaps.meter.of_link(link, "used")) is not None:
                 both = partial(leaps.meter.held, link, "used")
@@ -102,6 +102,22 @@ def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Su
             if cause is not None and ruling.verdict not in AGREEING:
                 ruling, source = attrs.evolve(ruling, hint=cause), True
             yield from _suspicions(leaps, (ruling, source), users[0], link, Phase.BACKWARD, what)
+
+
+def _first_ruled(leaps: Leaps, link: Link, size: Size, users: list[Pair]) -> tuple[Ruling, bool]:
+    """Rule on a gradient; on what of it both optimizers stepped with first, where a difference arises there already.
+
+    That follows from no call behind the step, however far apart what these are given is.
+    """
+    front = [pair for pair in users if pair.key not in leaps.moved]
+    if len(front) < len(users) and all(_got(leaps, link, "arrived")):
+        arrived = leaps.meter.of_link(link, "arrived")
+        if arrived is not None and front:
+            first = attrs.evolve(arrived, scale=size.scale)
+            found = leaps.left(first, front, partial(leaps.meter.held, link, "arrived"))
+            if found[1]:
+                return found
+    return leaps.left(size, users, partial(leaps.meter.held, link, "gradient"))
 
 
 def _paths(link: Link) -> tuple[list[str], list[str]]:
