@@ -190,6 +190,7 @@ def in_one_step(
     scale: float = 1.0,
     clear: bool = True,
     term: float = 0.0,
+    extra: bool = False,
 ) -> None:
     """Train two modules in turns within one recorded step: the critic's gradients come behind its own steps, too."""
     optimizers = [rows.SGD(one.parameters(), 0.1) for one in (model.critic, model.maker)]
@@ -203,6 +204,8 @@ def in_one_step(
                 loss = (judged * judged).mean()
                 for weight in model.critic.parameters() if term else ():
                     loss = loss + (weight.tanh() * np.float32(term)).sum()
+                if extra:
+                    loss = loss + model.critic(detached(fake) * 0.5)[0].mean()
                 loss.backward()
                 optimizers[0].step()
             for parameter in model.critic.parameters() if freeze else ():
@@ -237,6 +240,12 @@ def test_a_term_that_comes_past_all_calls_is_found_in_front_of_the_step(tmp_path
     assert {(one.step, one.phase, one.what.kind) for one in report.sources} == {
         (0, Phase.BACKWARD, "parameter_gradient")
     }, str(report)
+
+
+def test_a_call_that_one_side_lacks_is_one_source_beside_calls_behind_the_step(tmp_path: Path) -> None:
+    """Layers inside of calls that differ, as the step does, were matched in their order: one was given other inputs."""
+    (source,) = both(tmp_path, in_one_step, {"extra": True}, {}).sources
+    assert (source.candidate.path, source.cause.name) == ("critic", "calls")
 
 
 def test_gradients_of_one_optimizer_that_are_never_cleared_are_named(tmp_path: Path) -> None:

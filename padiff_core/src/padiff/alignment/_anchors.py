@@ -110,11 +110,15 @@ class Anchors:
         yield from zip(left, free, strict=False)
 
     def _inside_the_same(self, ours: Call, theirs: Call) -> bool:
-        """Return whether two calls were made inside of two that took or gave the same: a fault may lie before them."""
+        """Return whether two calls were made inside of two that took or gave the same: a fault may lie before them.
+
+        Inside of the model's own calls all are; a script may call a module of it several times.
+        """
+        roots = tuple(trace.root.path for trace in self._traces)
         return any(
             self._same(a, b)
             for a, b in itertools.product(ours.ancestors(), theirs.ancestors())
-            if a.parent is not None and b.parent is not None
+            if all(one.parent is not None or one.path != root for one, root in zip((a, b), roots, strict=True))
         )
 
     def _same(self, ours: Call, theirs: Call) -> bool:
