@@ -319,3 +319,26 @@ def test_a_decay_that_nobody_tells_is_one_source(tmp_path: Path) -> None:
             recorder.step()
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert (source.what.name, source.cause) == ("6 parameters", None)
+
+
+def test_weights_that_are_changed_within_a_step_are_told_where_it_calls_again(tmp_path: Path) -> None:
+    """A layer differed, with equal inputs and equal weights before: one side's script goes up by another radius."""
+    np.random.seed(0)
+    models = Averaged().net, Averaged().net
+    padiff.transfer(*models)
+    for model, name, radius in zip(models, "ab", (0.05, 0.1), strict=True):
+        optimizer, x = (
+            rows.SGD(model.parameters(), 0.1),
+            np.random.default_rng(1).standard_normal((15, SIZE), np.float32),
+        )
+        with padiff.record(model, tmp_path / name) as recorder:
+            for times in (radius, 0.0):
+                y = model(rows.Tensor(x))
+                (y * y).mean().backward()
+                for one in model.parameters() if times else ():
+                    one.data[...] = one.data + np.float32(times) * one.grad
+            optimizer.step()
+            recorder.step()
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.candidate.path, source.candidate.call) == (Phase.FORWARD, "first", 1)
+    assert "changed_within_step" in {one.kind for one in source.evidence}

@@ -228,7 +228,7 @@ NOTES: Mapping[str, Phrase] = {
     "not_fed": _not_fed,
     "optimizer_setting": (
         "the optimizer's {name}: {reference:setting} in the reference, {candidate:setting} in the candidate; the "
-        "weights do not show it"
+        "weights do not show it by themselves"
     ),
     "setting_unseen": (
         "{name}: {reference} in the reference, {candidate} in the candidate; what it makes of it was not recorded"

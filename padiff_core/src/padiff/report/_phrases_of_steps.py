@@ -104,6 +104,9 @@ EVIDENCE_OF_STEPS: Mapping[str, Phrase] = {
         "behind the step its own {names:few} differ, were equal before it, and no optimizer steps them: what changes "
         "them, in front of the call?"
     ),
+    "changed_within_step": (
+        "an earlier call of it in this step agrees: its weights were changed in between, otherwise on each side?"
+    ),
     "changed_by_script": (
         "neither run's optimizer steps it, nor does a call change it: the script does, as one that averages models"
     ),

@@ -34,6 +34,8 @@ def beside_changed_weights(found: Sequence[Finding], meter: Meter, known: Corres
         if bool(between[0]) != bool(between[1]):
             data = {"side": SIDES[bool(between[1])], "names": between[0] or between[1]}
             one = attrs.evolve(one, cause=Cause("changed_between_steps", data, verified=True))
+        elif lone and any(not link.buffer for link in links) and _agreed_before(one, found, known):
+            one = attrs.evolve(one, evidence=(*one.evidence, Evidence("changed_within_step")))
         elif names:
             one = attrs.evolve(one, evidence=(*one.evidence, Evidence.of("weights_changed", names=names)))
         told.append(one)
@@ -53,6 +55,17 @@ def _between(side: RecordedSide, links: Sequence[Link], number: int) -> list[str
         if kept is not None and kept.shape == glimpse.sample.shape and not np.array_equal(kept, glimpse.sample):
             names.append(own.part.parameter)
     return names
+
+
+def _agreed_before(one: Finding, found: Sequence[Finding], known: Correspondence) -> bool:
+    """Return whether a module gave the same in an earlier call of the script's, in the same step."""
+    apart = {(finding.candidate.path, finding.candidate.call) for finding in found if finding.phase is Phase.FORWARD}
+    calls = {pair.key: pair.candidate for pair in known.alignment.using(one.candidate.path or "")}
+    here = next((call for key, call in calls.items() if key == (one.candidate.path, one.candidate.call)), None)
+    return here is not None and any(
+        call.top.index < here.top.index and key not in apart and key[0] == one.candidate.path
+        for key, call in calls.items()
+    )
 
 
 def _changed(links: Sequence[tuple[UnitMatch, Link]], meter: Meter) -> Iterator[str]:

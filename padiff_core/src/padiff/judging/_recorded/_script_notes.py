@@ -53,5 +53,6 @@ def setting_notes(meter: Meter, known: Correspondence) -> Iterator[Note]:
 
 def without_settings_seen(notes: Sequence[Note], found: Sequence[Finding]) -> list[Note]:
     """Return the notes without those on settings, where a finding shows what such ones make of the weights."""
+    found = [one for one in found if one.source]
     seen = any(one.is_caused_by("optimizer_settings") or one.rests_on("settings_of_ranks") for one in found)
     return [note for note in notes if not (seen and note.kind == "optimizer_setting")]

@@ -110,7 +110,7 @@ class Recorded(Gathered):
             how: dict[str, Any] = {"agreed": self.stepped, "before": before}
             found += of_recorded_update(meter, known, self.ignored, step, self.unsure, **how)
             self.stepped |= all(trace.updated and trace.stepped_at is not None for trace in traces)
-        self._settings(found, [*setting_notes(meter, known)])
+        self._settings(() if differed else found, [*setting_notes(meter, known)])
         self.unsure.update(unsure_of(meter, known) if why is None else ())
         found += _uncompared(leaps, alignment, step)
         if differed or any(one.source for one in params):
