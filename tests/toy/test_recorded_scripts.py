@@ -312,3 +312,31 @@ def test_weights_that_one_script_changes_between_steps_are_the_cause(tmp_path: P
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert (source.phase, source.step, source.cause.name) == (Phase.FORWARD, 1, "changed_between_steps")
     assert source.cause.parameters["side"] == ("reference", "candidate")[side]
+
+
+class Carrying(rows.Module):
+    """A layer, to whose output a state is added that a script carries from step to step."""
+
+    def __init__(self) -> None:
+        self.layer = rows.Linear(SIZE, SIZE)
+
+    def forward(self, x: Any, state: Any = None) -> Any:
+        y = self.layer(x)
+        return y if state is None else y + state
+
+
+@pytest.mark.parametrize("side", ["reference", "candidate"])
+def test_a_state_that_one_script_does_not_carry_is_named(tmp_path: Path, side: str) -> None:
+    np.random.seed(0)
+    models = Carrying(), Carrying()
+    same(*models)
+    for model, name, carry in zip(models, "ab", (side == "reference", side == "candidate"), strict=True):
+        state = None
+        with padiff.record(model, tmp_path / name) as recorder:
+            for x in batches():
+                out = model(rows.Tensor(x.copy()), state) if carry else model(rows.Tensor(x.copy()))
+                state = detached(out)
+                recorder.step()
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert source.step == 1
+    assert any(str(one).startswith(f"the {side}'s call is given state") for one in source.evidence)

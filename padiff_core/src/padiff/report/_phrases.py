@@ -206,6 +206,7 @@ EVIDENCE: Mapping[str, Phrase] = {
     "not_given": (
         "{names:few} has no counterpart among what the reference's call is given: what makes it may be what differs"
     ),
+    "given_alone": "the {side}'s call is given {names:few}, the {other}'s nothing like that",
     "before_any_run": "the values differ before any run",
     "no_counterpart": "the {side} has {path} {shape:list}, the {other} has no counterpart",
     "part_alone": lambda data: (

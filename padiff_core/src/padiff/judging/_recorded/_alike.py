@@ -15,7 +15,7 @@ from padiff.judging._recorded._parameter_values import with_nothing
 from padiff.judging._sizes import held
 from padiff.judging._suspicion import Suspicion, beside
 from padiff.numerics import CAST, FLOORS, SAME, Array, epsilon
-from padiff.report import Phase
+from padiff.report import SIDES, Evidence, Phase
 from padiff.trace import Leaf
 
 
@@ -42,6 +42,8 @@ def likened_here(one: Suspicion, leaps: Leaps) -> Suspicion:
             if value is not None:
                 yield name, value
 
+    if not gradient and len(lone := list(_given_alone(one.pair))) == 1:
+        one = attrs.evolve(one, ruling=attrs.evolve(one.ruling, evidence=(*lone, *one.ruling.evidence)))
     ours, theirs = read(0, spot.reference), read(1, spot.candidate)
     if gradient:
         ours, theirs = with_nothing(ours, theirs)
@@ -57,3 +59,12 @@ def likened_here(one: Suspicion, leaps: Leaps) -> Suspicion:
             ruling = attrs.evolve(one.ruling, evidence=(found, *one.ruling.evidence))
             return attrs.evolve(one, pair=owner, between=between, ruling=ruling)
     return one
+
+
+def _given_alone(pair: Pair) -> Iterator[Evidence]:
+    """Yield, of each side, what its call is given that the other side's is not: a state that is carried on, a mask."""
+    for place, (side, call) in enumerate(zip(SIDES, (pair.reference, pair.candidate), strict=True)):
+        fed = {both[place] for both in pair.inputs}
+        names = [leaf.path for index, leaf in enumerate(call.inputs) if index not in fed]
+        if names:
+            yield Evidence.of("given_alone", side=side, names=names)
