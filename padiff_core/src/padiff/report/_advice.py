@@ -14,7 +14,7 @@ def advice(report: Report) -> Iterator[Line]:
     """Yield the next step for each sort of source that there is, where one follows."""
     if report.sources and report.recorded is not None:
         said = [text for applies, text in _RECORDED if any(applies(source) for source in report.sources)]
-        said = said or [text for phases, text in _OF_PHASES if any(one.phase in phases for one in report.sources)]
+        said = said or [text for place, text in _IN_SCRIPTS.items() if place in map(_place_in_script, report.sources)]
     elif report.sources:
         said = [text for applies, text in _NEXT if any(applies(source) for source in report.sources)]
         if not report.operations and any(map(_is_region, report.sources)):
@@ -28,6 +28,12 @@ def advice(report: Report) -> Iterator[Line]:
 
 def _is_region(source: Finding) -> bool:
     return source.between is not None and source.phase is Phase.FORWARD and source.cause is None
+
+
+def _place_in_script(source: Finding) -> Phase | None:
+    """Return whether it is a script's loss, or what it does to weights; None for what the model does."""
+    loss = source.rests_on("sent_alike") or source.is_caused_by("loss_scaled")
+    return Phase.LOSS if loss else source.phase if source.phase in _IN_SCRIPTS else None
 
 
 def _caused_by(name: str) -> Callable[[Finding], bool]:
@@ -57,23 +63,20 @@ def _is_mute(source: Finding) -> bool:
     return source.verdict is Verdict.UNMATCHED and not (lacking or other)
 
 
-_OF_PHASES = (
-    (
-        {Phase.LOSS},
+_IN_SCRIPTS = {
+    Phase.LOSS: (
         "compare how both scripts make the loss of what the model gives, put it right in the candidate's, record it "
-        "again, and compare again",
+        "again, and compare again"
     ),
-    (
-        {Phase.UPDATE},
+    Phase.UPDATE: (
         "put right in the candidate's script what changes the weights (the optimizer, and what is done to gradients "
-        "before it), record it again, and compare again",
+        "before it), record it again, and compare again"
     ),
-    (
-        set(Phase) - {Phase.LOSS, Phase.UPDATE},
+    None: (
         "fix the sources in the candidate, the first one first, record it again, and compare again; force=model "
-        "(--force), where the candidate can run, feeds each call by itself and names every source at once",
+        "(--force), where the candidate can run, feeds each call by itself and names every source at once"
     ),
-)
+}
 """What a script does around its model, nothing shows that runs the model alone."""
 _MATCH = "match what is unmatched with a padiff.LayerMap, or ignore it: it never passes"
 _CLOSER = "operations=True compares the functions and operators of a module's own code one by one"

@@ -271,6 +271,10 @@ EVIDENCE: Mapping[str, Phrase] = {
         "what the model gives agrees, and what the loss sends back to it is {rel_l2:.2g} apart: other targets, "
         "weights, terms, or another reduction"
     ),
+    "sent_alike": (
+        "in each of {rows} rows it is {times:.3g} times the reference's, as a rule, where rounding goes either way: "
+        "another loss (targets that are smoothed, a factor)"
+    ),
     "losses_of_runs": "{reference:.9g} in the reference, {candidate:.9g} in the candidate",
     **EVIDENCE_OF_STEPS,
     "not_compared": "{why}",

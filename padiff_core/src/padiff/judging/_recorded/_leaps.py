@@ -19,6 +19,7 @@ from padiff.judging._recorded._gradients import Sums, cut_by, given, is_computed
 from padiff.judging._recorded._levels import Drift, Ends, Level, cast_of, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
+from padiff.judging._recorded._sent_alike import of_each_row
 from padiff.judging._sizes import Held, Size, is_noise, says_the_same_here, size_beside_masks
 from padiff.judging._suspicion import AGREEING, Ruling, Suspicion, contrasted, suspicion_of, value_at
 from padiff.numerics import (
@@ -293,6 +294,7 @@ class Leaps:
             if how is not None and ruling.verdict not in AGREEING:
                 ruling, source = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence(how),)), False
                 self.magnified.setdefault(spot.pair, how)
+            ruling, source = of_each_row(ruling, source, spot, size, known, self.meter)
             rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
             level.rounded = size.error if rounded and ruling.verdict in AGREEING else 0.0
             level.random, level.differs = known.random, ruling.verdict is Verdict.DIFFERS
