@@ -166,6 +166,11 @@ def test_settings_that_do_not_show_are_noted(tmp_path: Path) -> None:
     assert report.aligned, str(report)
     (note,) = (note for note in report.notes if note.kind == "optimizer_setting")
     assert note.data == {"name": "lr", "reference": "0.1", "candidate": "0.1000001"}
+    ours, theirs = (type("SGD", (rows.SGD,), {"clip": switch}) for switch in (False, True))
+    report = trained(tmp_path / "a switch", (unclipped, unclipped), stepping=ours, theirs=theirs)
+    assert report.aligned, str(report)
+    (note,) = (note for note in report.notes if note.kind == "optimizer_setting")
+    assert note.data == {"name": "clip", "reference": "False", "candidate": "True"}
     report = trained(tmp_path / "more", (unclipped, unclipped), ((0.1,) * 3, (0.1, 0.10003, 0.1)))
     assert [one.step for one in report.sources] == [1], str(report)
     assert not [note for note in report.notes if note.kind == "optimizer_setting"]

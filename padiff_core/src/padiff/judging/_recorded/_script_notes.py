@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from padiff.alignment import Alignment
@@ -38,17 +38,26 @@ def unlike_casts(alignment: Alignment) -> Iterator[Note]:
 
 def unlike_settings(meter: Meter, link: Link) -> dict[str, Any]:
     """Return the numbers that differ among what both sides' optimizers step a parameter with, by name."""
+    return _unlike(meter, link, numbers_of)
+
+
+def _unlike(meter: Meter, link: Link, counts: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return the settings of both sides' optimizers that differ, as far as they count, by name."""
     ours, theirs = (found or {} for found in meter.settings(link))
-    shared = [name for name in ours if numbers_of(ours[name]) and numbers_of(theirs.get(name))]
+    shared = [name for name in ours if counts(ours[name]) and counts(theirs.get(name))]
     cause = contrast({name: ours[name] for name in shared}, {name: theirs[name] for name in shared}, None)
     return {} if cause is None else dict(cause.parameters)
 
 
 def setting_notes(meter: Meter, known: Correspondence) -> Iterator[Note]:
-    """Yield a note on each number that differs among the optimizers' settings, of whatever parameters."""
+    """Yield a note on each number or switch that differs among the optimizers' settings, of whatever parameters."""
     for _, link in known.links:
-        for name, both in unlike_settings(meter, link).items() if link.differentiated and not link.buffer else ():
+        for name, both in _unlike(meter, link, _is_plain).items() if link.differentiated and not link.buffer else ():
             yield Note("optimizer_setting", {"name": name, **both})
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, bool) or bool(numbers_of(value))
 
 
 def without_settings_seen(notes: Sequence[Note], found: Sequence[Finding]) -> list[Note]:

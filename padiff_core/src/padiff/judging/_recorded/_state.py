@@ -15,10 +15,10 @@ from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._running_variance import by_convention
 from padiff.judging._sizes import Size, held, magnitude, projected, size_of
-from padiff.judging._suspicion import AGREEING, Ruling, Suspicion
-from padiff.numerics import FLOORS
+from padiff.judging._suspicion import AGREEING, Ruling, Suspicion, contrasted
+from padiff.numerics import FLOORS, NEGLIGIBLE
 from padiff.parameters import Correspondence, Link, UnitMatch
-from padiff.report import SIDES, Cause, Evidence, Finding, Note, Phase, What
+from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase, Verdict, What
 from padiff.trace import Call, Description, Trace
 
 
@@ -72,7 +72,17 @@ def _buffers(
             yield size.error
         elif not (variance and uncalled and size.error <= FLOORS * convention):
             what = What("updated_buffer", link.candidate.part.parameter)
-            yield from _suspicions(leaps, leaps.left(size, makers), users[0], link, Phase.BUFFER, what)
+            yield from _suspicions(leaps, _of_buffer(leaps, size, makers), users[0], link, Phase.BUFFER, what)
+
+
+def _of_buffer(leaps: Leaps, size: Size, makers: list[Pair]) -> tuple[Ruling, bool]:
+    """Rule on a buffer: where settings of the calls that change it differ, and it shows, less tells."""
+    known = max((leaps.levels[pair.key].error for pair in makers if pair.key in leaps.levels), default=0.0)
+    least = FLOORS * max(known, NEGLIGIBLE(size.eps))
+    if size.close is None and any(map(contrasted, makers)) and size.error > least:
+        evidence = Evidence.of("setting_shows", known=known, made=size.error)
+        return Ruling(Verdict.DIFFERS, Figures.of(size.difference), (evidence,)), True
+    return leaps.left(size, makers)
 
 
 def _averaged(trace: Trace, calls: Sequence[Call]) -> float:
