@@ -40,7 +40,9 @@ def lay_out(report: Report) -> Iterator[Line]:
 
 
 def _sources(report: Report) -> Iterator[Line]:
-    first = words.first_step(report) if any(finding.step for finding in report.findings) else None
+    steps = report.recorded.steps if report.recorded else ()
+    in_steps = len(steps) > 1 or any(finding.step for finding in report.findings)
+    first = words.first_step(report) if in_steps else None
     blocks = blocks_of(report)
     total = count_of(blocks)
     alone = [block for block in blocks if not block.fold]
