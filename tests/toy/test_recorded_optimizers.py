@@ -300,13 +300,13 @@ def test_an_optimizer_that_steps_later_is_the_cause(tmp_path: Path) -> None:
 
 
 def stepped_often(
-    model: Any, folder: Path, *, clear: bool = True, times: float = 1.0, kind: type[rows.SGD] = Signs, **options: Any
+    model: Any, folder: Path, clear: bool = True, times: float = 1.0, kind: Any = Signs, count: int = 3, **options: Any
 ) -> None:
     """Record a step in which the optimizer steps three times."""
     optimizer, rng = kind(model.parameters(), 0.05), np.random.default_rng(1)
     home = rows if isinstance(model, rows.Module) else columns
     with padiff.record(model, folder, optimizer=optimizer, **options) as recorder:
-        for _ in range(3):
+        for _ in range(count):
             y = model(home.Tensor(rng.standard_normal((5, 3, 6), dtype=np.float32)))
             ((y * y).mean() * np.float32(times)).backward()
             optimizer.step()
@@ -326,6 +326,14 @@ def test_several_steps_in_one_are_held_to_what_had_arrived_before_the_first(
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned is clear, str(report)
     assert {(one.phase, one.step) for one in report.sources} == (set() if clear else {(Phase.UPDATE, 0)})
+
+
+def test_a_script_that_steps_more_often_within_a_step_is_told_by_that(tmp_path: Path) -> None:
+    """Its batches were called micro-batches of one."""
+    for model, name, count in zip(pair(), "ab", (2, 3), strict=True):
+        stepped_often(model, tmp_path / name, count=count)
+    causes = [str(one.cause) for one in padiff.compare(tmp_path / "a", tmp_path / "b").sources]
+    assert causes == ["steps: 2 in the reference, 3 in the candidate"]
 
 
 def test_a_gradient_in_front_of_a_step_follows_from_nothing_behind_it(tmp_path: Path) -> None:

@@ -55,15 +55,26 @@ def of_other_counts(
 
 
 def _counted(extra: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Cause:
-    """Return how often both scripts call what one of them calls more often."""
+    """Return how often both scripts call what one of them calls more often, or step by what each call of it sends."""
     side = SIDES.index(extra.side or "")
     path = (extra.reference, extra.candidate)[side].path
     calls = [call for call in traces[side].tops if call.path == path]
     matched = {(pair.reference, pair.candidate)[side].key for pair in alignment.tops}
     counts = [len(calls), sum(call.key in matched for call in calls)][:: 1 - 2 * side]
+    steps = [_stepped(trace) for trace in traces]
+    if not path and steps[0] and steps[1] and steps[0] != steps[1]:
+        told = {"steps": {side: str(count) for side, count in zip(SIDES, steps, strict=True)}}
+        return Cause("optimizer_settings", told, verified=True)
     kind = "calls" if path else "micro_batches"
     named: dict[str, object] = {"name": path} if path else {}
     return Cause(kind, {**named, **dict(zip(SIDES, counts, strict=True))}, verified=True)
+
+
+def _stepped(trace: Trace) -> int:
+    """Return how often an optimizer stepped; 0 where nobody says, or none did."""
+    told = [one.settings.get("steps", 1) for one in trace.stepped]  # of ranks it may be that of each
+    known = trace.stepped_at is not None and all(isinstance(one, int) for one in told)
+    return max(told, default=0) if known else 0
 
 
 def _is_one_batch(traces: tuple[Trace, Trace]) -> bool:
