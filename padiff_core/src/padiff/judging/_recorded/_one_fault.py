@@ -23,6 +23,7 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
     begun = (pair for one in first if (pair := pair_of(one, alignment)) is not None)
     sent = {leaf.token for pair in begun for _, leaf in pair.made}
     forward = {one.candidate.path for one in found if one.source and one.phase is Phase.FORWARD}
+    kept = {one.candidate.path for one in found if one.source and one.phase is Phase.BUFFER and one.cause is not None}
     behind = _behind(found, alignment)
     seen: set[tuple[str | None, str]] = set()
     told = []
@@ -30,6 +31,7 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
         key, pair = (one.candidate.path, str(one.cause)), pair_of(one, alignment)
         again = one.cause is not None and key in seen
         again |= one.phase is Phase.BUFFER and one.cause is None and one.candidate.path in forward
+        again |= one.phase is Phase.FORWARD and one.candidate.path in kept and _is_read(one, alignment)
         again |= one.rests_on("other_inputs") and pair in behind
         again |= pair is not None and _token(one, pair) in sent
         if one.source and not again:
@@ -119,6 +121,12 @@ def _behind(found: Sequence[Finding], alignment: Alignment) -> list[Pair]:
 def _is_end(pair: Pair) -> bool:
     """Return whether a script calls a module on one side: what that gives may go into a loss."""
     return pair.reference.parent is None or pair.candidate.parent is None
+
+
+def _is_read(one: Finding, alignment: Alignment) -> bool:
+    """Return whether a finding is on what an evaluation gives: by statistics that were kept before."""
+    pair = pair_of(one, alignment)
+    return pair is not None and not (pair.reference.training or pair.candidate.training)
 
 
 def _token(one: Finding, pair: Pair) -> int | None:

@@ -16,7 +16,7 @@ from padiff.numerics import FLOORS, Array, is_coarse
 from padiff.report import Evidence, Verdict
 from padiff.trace import Leaf
 
-_ROWS = 16
+_ROWS = 8
 """Of fewer rows nothing is concluded: rounding may turn each either way."""
 
 

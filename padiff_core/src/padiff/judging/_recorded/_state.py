@@ -21,6 +21,8 @@ from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase, Verdict, What
 from padiff.trace import Call, Description, Trace
 
+_RUNNING = ("running_mean", "running_var")
+
 
 def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) -> Iterator[Suspicion | Note]:
     """Yield the gradients of parameters and the buffers that differ, and notes on conventions."""
@@ -46,7 +48,7 @@ def is_scripts_state(match: UnitMatch, traces: tuple[Trace, Trace]) -> bool:
 
     Running statistics are read in evaluation mode, and change in training alone.
     """
-    read = any(link.role in ("running_mean", "running_var") for link in match.links)
+    read = any(link.role in _RUNNING for link in match.links)
     paths = match.modules.reference, match.modules.candidate
     calls = [call for trace, path in zip(traces, paths, strict=True) for call in trace.calls if call.path == path]
     return not any(call.training or not read for call in calls)
@@ -60,7 +62,16 @@ def _buffers(
     Those that no call changes may be averages or copies of others: they are held to as much as these differ.
     """
     meter, uncalled = leaps.meter, is_scripts_state(match, leaps.meter.traces)
-    makers = [pair for pair in users if not uncalled or pair.candidate.path != match.modules.candidate]
+    # Running statistics change in training alone; other buffers in any call.
+    read = any(link.role in _RUNNING for link in match.links)
+    makers = [
+        pair
+        for pair in users
+        if not read
+        or pair.candidate.path != match.modules.candidate
+        or pair.reference.training
+        or pair.candidate.training
+    ]
     for link in (link for link in match.links if link.buffer):
         size = meter.of_link(link, "buffer")
         if size is None:
@@ -68,7 +79,7 @@ def _buffers(
         variance = link.role == "running_var"
         if link.role == "running_mean":
             size = attrs.evolve(size, scale=_averaged(leaps.reference, calls))
-        if variance and _is_convention(leaps, link, calls, users):
+        if variance and _is_convention(leaps, link, calls, makers):
             yield size.error
         elif not (variance and uncalled and size.error <= FLOORS * convention):
             what = What("updated_buffer", link.candidate.part.parameter)
@@ -280,4 +291,4 @@ def _is_convention(leaps: Leaps, link: Link, calls: list[Call], users: list[Pair
     count, earlier = math.prod(link.reference.shape), (known[0], known[1])
     found = by_convention(calls, leaps.reference, earlier, known[2], known[3], count)
     sizes = (size_of(known[2], one) for one in found)
-    return any(one is not None and leaps.left(one, users)[0].verdict in AGREEING for one in sizes)
+    return any(one is not None and _of_buffer(leaps, one, users)[0].verdict in AGREEING for one in sizes)
