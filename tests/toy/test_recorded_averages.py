@@ -128,8 +128,8 @@ def compared(folder: Path, port: type = Averaged, ours: Any = (), **how: Any) ->
 @pytest.mark.parametrize(
     ("fault", "cause", "words"),
     [
-        ({"keep": 0.99}, "averaged", "keeps 0.9 of itself in the reference, 0.99 in the candidate"),
-        ({"keep": 0.99, "signs": True}, "averaged", "keeps 0.9 of itself in the reference, 0.99 in the candidate"),
+        ({"keep": 0.99}, "average_keeps", "keeps 0.9 of itself in the reference, 0.99 in the candidate"),
+        ({"keep": 0.99, "signs": True}, "average_keeps", "keeps 0.9 of itself in the reference, 0.99 in the candidate"),
         ({"early": True}, "not_stepped", "it stays as it was in the candidate, and does not in the reference"),
     ],
 )

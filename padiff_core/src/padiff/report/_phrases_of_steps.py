@@ -68,7 +68,7 @@ CAUSES_OF_STEPS: Mapping[str, Phrase] = {
     "not_stepped": _not_stepped,
     "stepped_before": "the {side}'s optimizer steps before this call, the {other}'s does not",
     "step_scaled": _scaled,
-    "averaged": (
+    "average_keeps": (
         "an average of other weights, which keeps {reference:.4g} of itself in the reference, {candidate:.4g} in the "
         "candidate"
     ),

@@ -33,7 +33,7 @@ class Averages:
         if self.alike:
             return None
         kept = {side: float(f"{one:.4g}") for side, one in zip(SIDES, self.kept, strict=True)}
-        return Cause("averaged", kept, verified=True)
+        return Cause("average_keeps", kept, verified=True)
 
 
 def averages_of(meter: Meter, link: Link, links: Sequence[Link], eps: float) -> Averages | None:
