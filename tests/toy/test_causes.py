@@ -103,13 +103,16 @@ class Wired(columns.Layer):
         return self.two(x) + y
 
 
-def test_what_differs_in_one_piece_of_code_is_one_source() -> None:
+def test_each_value_that_one_piece_of_code_makes_wrong_is_told_with_why() -> None:
+    """They were one source without a cause."""
     report = padiff.diff(Norms(), Wired(), X)
-    assert len(report.sources) == 3, str(report)
+    causes = {one.what.taker: one.cause and str(one.cause) for one in report.sources}
+    alone = "{} in the candidate only"
+    assert causes == {"": alone.format("add(_, _)"), "one": alone.format("mul(_, 2.0)"), "two": None}, str(report)
     said = str(report)
-    assert said.startswith("not aligned: 1 source in 3 places"), said
     assert "the module's own code, before the candidate's one" in said
     assert "one, two -> here -> the output" in said
+    assert "the candidate has the reference's input x there" in said
     assert "operations=True compares" in said
 
 
@@ -198,8 +201,18 @@ class WeighedBlockPort(columns.Layer):
             "kind: tanh (tanh) in the reference, sigmoid (sigmoid) in the candidate",
             "1 source (",
         ),
-        (("scale bend", "", ""), None, "1 source ("),
-        (("scale more", "", ""), None, "1 source ("),
+        (
+            ("scale bend", "", ""),
+            "called as mul(_, 0.5) in the reference, as mul(_, 0.6) in the candidate; "
+            "and kind: tanh (tanh) in the reference, sigmoid (sigmoid) in the candidate",
+            "1 source (",
+        ),
+        (
+            ("scale more", "", ""),
+            "called as mul(_, 0.5) in the reference, as mul(_, 0.6) in the candidate; "
+            "and mul(_, 1.1) in the candidate only",
+            "1 source (",
+        ),
         (
             ("scale", "scale otherwise", "scale"),
             {f"called as mul(_, 0.5) in the reference, as mul(_, {n}) in the candidate" for n in (0.6, 0.7)},
@@ -240,7 +253,7 @@ def test_an_operation_that_differs_explains_the_code_that_it_is_in() -> None:
     """Another call of that operation, by the right code around, was taken for it; and two lines for one."""
     report = padiff.diff(Weighed(), WeighedPort(("scale end", "", "")), X)
     wrong = {one.between: one.cause and one.cause.name for one in report.sources}
-    assert wrong == {("first", "last"): "arguments", ("last", "end"): None}, str(report)
+    assert wrong == {("first", "last"): "arguments", ("last", "end"): "code_alone"}, str(report)
     exchanged = padiff.diff(Scaled(), ScaledPort(), X, operations=True)
     assert [one.candidate.path for one in exchanged.sources] == ["mul", "mul"], str(exchanged)
 

@@ -2,7 +2,7 @@
 
 from padiff.alignment._axes import axis_orders, orders_between
 from padiff.alignment._calls import align
-from padiff.alignment._functions import with_operations
+from padiff.alignment._functions import unmatched_inside, with_operations
 from padiff.alignment._layer_map import LayerMap, resolve
 from padiff.alignment._mapping_file import MappingFile, read_mapping
 from padiff.alignment._mapping_written import written_mapping

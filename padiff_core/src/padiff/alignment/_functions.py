@@ -55,8 +55,8 @@ class _Flow:
 
     def tied(self, around: Pair, alignment: Alignment) -> list[Pair]:
         """Return the operations that belong together in the code of a matched call, the surest matched first."""
-        ours = dict.fromkeys(_unmatched(around.reference, alignment.of_reference))
-        theirs = dict.fromkeys(_unmatched(around.candidate, alignment.of_candidate))
+        ours = dict.fromkeys(unmatched_inside(around.reference, alignment.of_reference))
+        theirs = dict.fromkeys(unmatched_inside(around.candidate, alignment.of_candidate))
         takers = _takers(ours), _takers(theirs)
         found = []
         for belongs, alone in _PASSES:
@@ -159,7 +159,7 @@ _PASSES: tuple[tuple[Callable[[_Flow, Call, Call], bool], bool], ...] = (
 """What shows that two operations belong together, the surest first; and whether no other may fit as well."""
 
 
-def _unmatched(top: Call, matched: Callable[[Call], Pair | None]) -> Iterator[Call]:
+def unmatched_inside(top: Call, matched: Callable[[Call], Pair | None]) -> Iterator[Call]:
     """Yield the operations in a call's own code and in that of unmatched calls inside; and unmatched leaf modules."""
     for child in top.children:
         if matched(child) is not None:
@@ -167,7 +167,7 @@ def _unmatched(top: Call, matched: Callable[[Call], Pair | None]) -> Iterator[Ca
         if child.leaf and child.outputs:
             yield child
         if not child.module.operation:
-            yield from _unmatched(child, matched)
+            yield from unmatched_inside(child, matched)
 
 
 def _is_like(mine: Call, yours: Call) -> bool:

@@ -5,7 +5,7 @@ This settles suspects: in float64 a fault stays what it is and rounding vanishes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any
 
 import attrs
@@ -13,7 +13,7 @@ import numpy as np
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing._checks import Spot, Values
-from padiff.forcing._messages import Replayed, ReplayRequest
+from padiff.forcing._messages import Replayed, ReplayRequest, Slotted
 from padiff.forcing._replay import is_float
 from padiff.forcing._side import Side
 from padiff.numerics import Array
@@ -87,13 +87,17 @@ class Bench:
         watching: bool = False,
         rounding: float = 0.0,
         kernels: int = 0,
+        shown: Collection[Key] = (),
+        put: Mapping[Slotted, Array] | None = None,
     ) -> Replayed:
         """Replay the call of one side on the reference's values, compared with the ``truth`` where there is one.
 
         The candidate keeps masks of its ``own``, unless told otherwise. ``jitter`` disturbs by that much, relatively,
         all that the call is fed, ``rounding`` by so many machine epsilons what functions give in it, ``kernels`` what
         those of them give that compute in a narrower type, in so many a draw. ``settings`` are hyper-parameters to set
-        for the run, by the path of the module below the call's; raises `LookupError` where one cannot be set.
+        for the run, by the path of the module below the call's; raises `LookupError` where one cannot be set. ``shown``
+        are calls without counterpart below it of which what they take and give is asked for, ``put`` what is put in its
+        place.
         """
         below, tied = self._inside(pair, ours=ours), pair
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
@@ -124,6 +128,8 @@ class Bench:
             watching=watching,
             rounding=rounding,
             kernels=kernels,
+            shown=shown,
+            put=put or {},
         )
         return (self.reference if ours else self.candidate).replay(request)
 

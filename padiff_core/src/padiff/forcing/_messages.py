@@ -17,6 +17,9 @@ from padiff.numerics import Array
 from padiff.recording import Task
 from padiff.trace import Call, Key, Leaf
 
+Slotted = tuple[Key, str, int]
+"""What names a tensor of a call: the call, ``input`` or ``output``, and its index."""
+
 
 @attrs.frozen
 class Given:
@@ -60,7 +63,7 @@ class Shown:
     """Keys of the pairs whose outputs got no gradient, though the reference's did."""
     starved: frozenset[Key] = frozenset()
     """Keys of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
-    samples: Mapping[tuple[Key, str, int], Array] = attrs.field(factory=dict)
+    samples: Mapping[Slotted, Array] = attrs.field(factory=dict)
     """By call, ``input`` or ``output``, and index: elements of what operations without counterpart took or gave."""
     loss: float | None = None
     numbers: Mapping[str, Array] = attrs.field(factory=dict)
@@ -124,6 +127,10 @@ class ReplayRequest:
     """By how many machine epsilons of its own type to disturb each floating value that a function gives in it."""
     kernels: int = 0
     """Number of the draw that disturbs what kernels give in it that compute in float32, in a wider type; 0 for none."""
+    shown: Collection[Key] = ()
+    """Keys of calls without counterpart, below this one, of which what they take and give is asked for."""
+    put: Mapping[Slotted, Array] = attrs.field(factory=dict)
+    """What such calls are given, or give, instead of their own values."""
 
 
 @attrs.define(eq=False)
@@ -137,6 +144,8 @@ class Replayed:
     buffers: dict[str, Array]
     types: dict[str, list[str]] = attrs.field(factory=dict)
     """Floating type -> the functions that its own code computes in it; asked for."""
+    shown: dict[Slotted, Array] = attrs.field(factory=dict)
+    """What calls without counterpart took and gave, before anything was put in its place; asked for."""
     recorded: bool = False
     """Whether this is what a run recorded: of gradients that several calls may have sent it knows nothing then."""
 

@@ -5,7 +5,7 @@ The calls below it are fed, so that what is left is the call's own code.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -16,7 +16,7 @@ from padiff.adapter import Adapter, Model, Module, Tensor
 from padiff.alignment import Pair
 from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
-from padiff.forcing._messages import Replayed, ReplayRequest
+from padiff.forcing._messages import Replayed, ReplayRequest, Slotted
 from padiff.forcing._own_functions import Disturbing, DisturbingKernels, Typing
 from padiff.numerics import Array, epsilon_of, numpy_dtype
 from padiff.recording import Live, at_input, fill, natively, plain, wrapped
@@ -59,8 +59,9 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
         if request.evaluating:
             model.evaluate()
         with live.lifted(model, dtype) if dtype else live.ambient(call):
-            forcer = _Idling(
-                {key for key, below in _numbered(call) if below.key in request.idle},
+            forcer = _Replaying(
+                request,
+                {key: below.key for key, below in _numbered(call)},
                 adapter,
                 _plan(call, {pair.candidate: pair for pair in request.pairs}),
                 request.values,
@@ -83,7 +84,7 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
                 if backward:
                     forcer.finish()
             gradients, buffers = _held_by(model, call)
-    return Replayed(observed, forcer.checks, gradients, buffers, {} if types is None else types.found)
+    return Replayed(observed, forcer.checks, gradients, buffers, {} if types is None else types.found, forcer.shown)
 
 
 def _held_by(model: Model, call: Call) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -157,22 +158,43 @@ def _numbered(top: Call) -> Iterator[tuple[Key, Call]]:
         yield (call.path, ordinal), call
 
 
-class _Idling(Forcer):
-    """Feed a running model, and let some calls without counterpart pass on what they got: the bits and the gradient."""
+class _Replaying(Forcer):
+    """Feed a running model, and see to its calls without counterpart as a request says.
 
-    def __init__(self, idle: Collection[Key], *args: Any, **settings: Any) -> None:
+    Some pass on what they got: the bits and the gradient. Of some what they take and give is shown, or exchanged.
+    """
+
+    def __init__(self, request: ReplayRequest, keys: Mapping[Key, Key], *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self._idle = idle
+        self.shown: dict[Slotted, Array] = {}
+        self._request = request
+        self._keys = keys
+        """Key of a call in this run -> its key in the whole model's."""
         self._passed: dict[Call, Any] = {}
 
     def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Keep a copy of the first input of what is idle: the call itself may change it in place."""
-        if tensors and call.key in self._idle:
+        if tensors and self._keys.get(call.key) in self._request.idle:
             self._passed[call] = tensors[0].swapped(tensors[0].numpy())
-        return super().arrive(call, tensors)
+        return {**super().arrive(call, tensors), **self._exchanged(call, "input", tensors)}
 
     def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Return it in place of the output."""
         changed = super().depart(call, tensors)
         passed = self._passed.pop(call, None)
-        return changed if passed is None or not tensors else {0: passed, **changed}
+        changed = changed if passed is None or not tensors else {0: passed, **changed}
+        return {**changed, **self._exchanged(call, "output", tensors)}
+
+    def _exchanged(self, call: Call, what: str, tensors: list[Tensor]) -> dict[int, Any]:
+        key = self._keys.get(call.key)
+        if key is None or key not in self._request.shown:
+            return {}
+        changed = {}
+        for index, tensor in enumerate(tensors):
+            self.shown[key, what, index] = tensor.numpy()
+            value = self._request.put.get((key, what, index))
+            if value is not None:
+                value = value.astype(numpy_dtype(tensor.dtype))
+                if call.module.memory != "same" or not tensor.overwrite(value):
+                    changed[index] = self.adapter.from_numpy(natively(tensor, value), device=tensor.device)
+        return changed

@@ -11,6 +11,7 @@ from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._outcome import Outcome
 from padiff.judging._forced._randomness import sampling
 from padiff.judging._forced._replays import Replays
+from padiff.judging._forced._slip_causes import explained_by_code
 from padiff.judging._forced._soundness import is_rounding, prove
 from padiff.judging._forced._state import of_gradients
 from padiff.judging._forced._wholes import Ends, Gradients, Runs

@@ -66,7 +66,10 @@ def operating(model: Model, within: Collection[str] | None = None) -> Model:
         msg = f"operations were to be compared, and the {adapter.name} adapter does not offer that.\n"
         msg += "Hint: leave operations=True out; modules are compared as ever."
         raise InputError(msg)
-    return OperatingAdapter(model.adapter, within).model(model)
+    if within is None:
+        return OperatingAdapter(model.adapter).model(model)
+    modules = model.modules()
+    return OperatingAdapter(model.adapter, [modules[path] for path in within if path in modules]).model(model)
 
 
 def plain_model(model: Model) -> Model:
@@ -77,9 +80,11 @@ def plain_model(model: Model) -> Model:
 class OperatingAdapter(DelegatingAdapter):
     """An adapter whose models report their operations; it knows each of them again."""
 
-    def __init__(self, inner: Adapter, within: Collection[str] | None) -> None:
+    def __init__(self, inner: Adapter, within: Collection[Module] | None = None) -> None:
         super().__init__(inner)
         self._within = within
+        """Modules of the whole model: in a part of it that runs by itself they have other paths."""
+        self._asked = None if within is None else {id(module.native) for module in within}
         self._known: dict[tuple[int, str, Callable[..., Any]], Operation] = {}
         self._called: set[int] = set()
         """Identities of their native modules, which `_known` keeps alive."""
@@ -106,7 +111,7 @@ class OperatingAdapter(DelegatingAdapter):
 
     def is_asked(self, module: Module) -> bool:
         """Return whether the code of a module is the user's, not the framework's, and one of those asked for."""
-        if self._within is not None and module.path not in self._within:
+        if self._asked is not None and id(module.native) not in self._asked:
             return False
         code = getattr(module.forward, "__func__", module.forward)
         known = self._users.get(code)

@@ -11,6 +11,7 @@ from padiff.report._folds import fold_block, numbered, ranges
 from padiff.report._grouped import Block, blocks_of, count_of
 from padiff.report._lines import MOST_ITEMS, Line, heading, line, several
 from padiff.report._report import Report, Transfer
+from padiff.report._templates import short
 
 MOST_SOURCES = 12
 MOST_PLACES = 4
@@ -117,7 +118,7 @@ def _pair(reference: Place, candidate: Place) -> Iterator[Line]:
 def _frames(place: Place) -> str:
     """Return the innermost callers, without the line that is named already."""
     others = [frame for frame in place.stack if frame.partition(" in ")[0] != place.location]
-    return " < ".join(map(words.short, others[:MOST_FRAMES]))
+    return " < ".join(map(short, others[:MOST_FRAMES]))
 
 
 def _elsewhere(findings: Sequence[Finding], step: int | None) -> Iterator[str]:

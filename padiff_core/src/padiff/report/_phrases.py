@@ -59,6 +59,10 @@ CAUSES: Mapping[str, Phrase] = {
         f"{few([f'{one:g}' for one in data['times']])} times (a mean over what each holds, on one side over all?)"
     ),
     "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
+    "code": "computed as {reference} in the reference, as {candidate} in the candidate",
+    "code_alone": "{called:all} in the {side} only",
+    "numbers": "{reference} in the reference, {candidate} in the candidate: made of no input, and given to {taker}",
+    "several": lambda data: "; and ".join(data["causes"]),
     "calls": "{name:module} is called {reference:times} in the reference, {candidate:times} in the candidate",
     "randomness": "the {side} samples random numbers there (a dropout?), the {other} does not",
     "dropout": lambda data: (
@@ -278,5 +282,11 @@ EVIDENCE: Mapping[str, Phrase] = {
     "losses_of_runs": "{reference:.9g} in the reference, {candidate:.9g} in the candidate",
     **EVIDENCE_OF_STEPS,
     "not_compared": "{why}",
+    "rounds": lambda data: (
+        f"in all {data['of']} calls of {data['called']} by that line"
+        if len(data["which"]) == data["of"]
+        else f"of {data['of']} calls of {data['called']} by that line in no. {few(list(map(str, data['which'])))}"
+    ),
+    "between_lines": "it arises in {reference:span} of the reference, in {candidate:span} of the candidate",
     "free_run": "right when fed from the reference; figures from a sample of elements",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from string import Formatter
 from typing import Any
@@ -45,6 +46,20 @@ def setting(value: Any) -> str:
     return ", ".join(f"{own} on {ranks(some)}" for own, some in zip(value["values"], value["ranks"], strict=True))
 
 
+def short(location: str) -> str:
+    """Return a path relative to the working directory where it lies below that."""
+    return location.removeprefix(os.getcwd() + os.sep)
+
+
+def _span(lines: Sequence[str]) -> str:
+    """Return the first and the last line of some code."""
+    file, _, first = lines[0].rpartition(":")
+    other, _, last = lines[-1].rpartition(":")
+    if len(lines) == 1:
+        return f"{short(file)}:{first}"
+    return f"{short(file)}:{first}-{last}" if file == other else f"{short(lines[0])} to {short(lines[-1])}"
+
+
 _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "few": few,
     "quoted": lambda names: few([repr(name) for name in names]),
@@ -57,6 +72,7 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "module": lambda path: repr(path) if path else "the model",
     "input": lambda path: path or "[0]",
     "ranks": ranks,
+    "span": _span,
     "setting": setting,
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from padiff.report._finding import Figures, Finding, Measurement, Place, Verdict
 from padiff.report._grouped import blocks_of, count_of
 from padiff.report._phrases import EXPLAINED
 from padiff.report._report import Report, Transfer
-from padiff.report._templates import ranks
+from padiff.report._templates import ranks, short
 from padiff.report._whole import Coverage, FreeRuns, RecordedRuns
 
 _VERBS = {
@@ -260,11 +259,6 @@ def position(place: Place) -> str:
 def located(place: Place) -> str:
     """Return file and line, relative to the working directory where it lies below that."""
     return short(place.location or "")
-
-
-def short(location: str) -> str:
-    """Return a path relative to the working directory where it lies below that."""
-    return location.removeprefix(os.getcwd() + os.sep)
 
 
 def where(finding: Finding) -> str:

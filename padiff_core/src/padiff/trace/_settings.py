@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import attrs
@@ -170,7 +170,7 @@ def called_otherwise(reference: Call, candidate: Call) -> tuple[str, str] | None
         return None
     if plain_values(reference) == plain_values(candidate):
         return None
-    return _as_called(reference), _as_called(candidate)
+    return as_called(reference), as_called(candidate)
 
 
 def is_sampling(call: Call) -> bool:
@@ -197,19 +197,22 @@ def plain_values(call: Call) -> list[str]:
     return [f"{value:.9g}" if isinstance(value, float | int) else repr(value) for value in values]
 
 
-def _as_called(call: Call) -> str:
-    """Return an operation's call with its plain arguments, and ``_`` for each tensor: ``div(_, 2.0)``."""
-    given = [_shown(value) for value in call.args]
+def as_called(call: Call, names: Sequence[str] = ()) -> str:
+    """Return an operation's call with its plain arguments, and for each tensor its name or ``_``: ``div(_, 2.0)``."""
+    given = [_shown(value, names) for value in call.args]
     told = {name: value for name, value in call.kwargs.items() if value is not None and not name.startswith("_")}
-    given += [f"{name}={_shown(value)}" for name, value in told.items()]
+    given += [f"{name}={_shown(value, names)}" for name, value in told.items()]
     return f"{call.path.rpartition('.')[2]}({', '.join(given)})"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, names: Sequence[str]) -> str:
     if isinstance(value, Slot):
-        return "_"
+        return names[value.index] if names else "_"
     if isinstance(value, list | tuple):
-        inside = ", ".join(map(_shown, value))
+        inside = ", ".join(_shown(one, names) for one in value)
         return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' if len(value) == 1 else ''})"
+    if isinstance(value, slice):
+        ends = ["" if end is None else _shown(end, names) for end in (value.start, value.stop, value.step)]
+        return ":".join(ends if ends[2] else ends[:2])
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,0 +1,225 @@
+"""Hold the operations by which one call's own code makes a value, on one side, and what they took and gave."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.alignment import Pair, unmatched_inside
+from padiff.forcing import Slotted
+from padiff.numerics import Array
+from padiff.trace import Call, Key, Leaf
+
+_MASKED = 1e3
+"""How far below zero elements are taken for masked: -inf here, -1e9 there."""
+_FEW = 64
+"""Elements that tell whether a value is more than a mask."""
+_AXES = 5
+"""Axes up to which a value is looked for in another order of them."""
+
+
+@attrs.frozen
+class Code:
+    """The calls without counterpart that lead to one value, in execution order, from what is given from outside."""
+
+    calls: tuple[Call, ...]
+    makers: Mapping[int, Call]
+    """Token -> the call of these that gives the tensor."""
+    target: int
+    """The value's token."""
+    given: frozenset[int]
+    """What comes from outside of the code: from what it is given, and from calls with a counterpart."""
+
+    @classmethod
+    def of(cls, top: Call, matched: Callable[[Call], Pair | None], target: Leaf) -> Code:
+        """Return the calls in a call's own code that lead to a tensor."""
+        wanted, kept = {target.token}, []
+        inside = [call for call in unmatched_inside(top, matched) if not call.children]
+        for call in reversed(inside):
+            made = {leaf.token for leaf in call.outputs} - {leaf.token for leaf in call.inputs}
+            if made & wanted:
+                kept.append(call)
+                wanted |= {leaf.token for leaf in call.inputs}
+        calls = tuple(reversed(kept))
+        makers = {leaf.token: call for call in reversed(calls) for leaf in call.outputs}
+        outside = {leaf.token for leaf in top.inputs}
+        outside |= {leaf.token for call in top.subtree() if matched(call) for leaf in call.outputs}
+        return cls(calls, makers, target.token, frozenset(outside - makers.keys()))
+
+    @property
+    def keys(self) -> list[Key]:
+        """Return what names its calls."""
+        return [call.key for call in self.calls]
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Yield what its calls take and give, each tensor once."""
+        return iter({leaf.token: leaf for call in self.calls for leaf in (*call.inputs, *call.outputs)}.values())
+
+    def values(
+        self,
+        shown: Mapping[Slotted, Array],
+        put: Mapping[Slotted, Array] | None = None,
+        before: Mapping[int, Value] | None = None,
+    ) -> dict[int, Value]:
+        """Return what tensors hold, of which calls showed what they take and give before some was ``put`` in.
+
+        What they hold as ``before`` is not measured again.
+        """
+        found: dict[int, Value] = {}
+        put = put or {}
+        for call in self.calls:
+            for what in ("input", "output"):
+                for index, leaf in enumerate(call.leaves(what)):
+                    key = (call.key, what, index)
+                    array = put.get(key, shown.get(key)) if what == "output" else shown.get(key)
+                    if array is not None and leaf.token not in found:
+                        known = (before or {}).get(leaf.token)
+                        same = known is not None and np.array_equal(known.array, array)
+                        found[leaf.token] = known if known is not None and same else Value.of(array)
+        return found
+
+    def region(self, token: int, known: Collection[int], most: int) -> tuple[Call, ...] | None:
+        """Return the calls that make a tensor from what is known; None where these are more than some."""
+        found, open_tokens = {}, [token]
+        while open_tokens:
+            call = self.makers.get(open_tokens.pop())
+            if call is not None and call.index not in found:
+                found[call.index] = call
+                if len(found) > most:
+                    return None
+                open_tokens += [leaf.token for leaf in call.inputs if leaf.token not in known]
+        return tuple(found[index] for index in sorted(found))
+
+    def again(self, call: Call) -> list[Call]:
+        """Return the calls of one operation by one line, among them a call: the rounds of a loop."""
+        line = call.path, call.frames[:1], len(call.inputs)
+        return [one for one in self.calls if (one.path, one.frames[:1], len(one.inputs)) == line]
+
+
+def given_to(region: Collection[Call]) -> set[int]:
+    """Return the tensors that some calls take from elsewhere."""
+    made = {leaf.token for call in region for leaf in call.outputs}
+    return {leaf.token for call in region for leaf in call.inputs} - made
+
+
+@attrs.frozen(eq=False)
+class Value:
+    """What a tensor holds: as it is, and as it is compared."""
+
+    array: Array
+    plain: NDArray[np.float64]
+    """In float64; what masks is one number, whatever it is, and of two numbers these are 0 and 1, the rarer one."""
+    figures: tuple[float, float, float]
+    both: tuple[float, float] | None = None
+    """Of two numbers, as a mask holds, what the commoner one is, and the rarer."""
+
+    @classmethod
+    def of(cls, array: Array) -> Value:
+        """Return the value of an array."""
+        plain = np.array(array.real if array.dtype.kind == "c" else array, np.float64)
+        masked = ~(plain > -_MASKED)
+        if masked.any():
+            plain[masked] = -1 - 2 * np.abs(plain[~masked]).max(initial=0)
+        both = _two_of(plain)
+        if both is not None:
+            first = array.reshape(-1)[np.flatnonzero(plain.reshape(-1) == both[0])[0]]
+            rarer = array.reshape(-1)[np.flatnonzero(plain.reshape(-1) == both[1])[0]]
+            plain = (plain == both[1]).astype(np.float64)
+            both = float(first), float(rarer)
+        with np.errstate(all="ignore"):
+            figures = float(np.linalg.norm(plain)), float(plain.sum()), float((plain**3).sum())
+        return cls(array, plain, figures, both)
+
+    def is_same(self, other: Value, bound: float) -> bool:
+        """Return whether another holds the same elements, with its axes in whatever order."""
+        size, count = max(self.figures[0], other.figures[0]), self.plain.size
+        if count != other.plain.size or not np.isfinite(size) or (self.both is None) != (other.both is None):
+            return False
+        bounds = bound * size, 4 * bound * size * count**0.5, 4 * bound * size**3
+        pairs = zip(self.figures, other.figures, bounds, strict=True)
+        if any(abs(ours - theirs) > most for ours, theirs, most in pairs):
+            return False
+        ways = ((self, other), (other, self))
+        readings = ((one, reading) for one, two in ways for reading in two.arranged(one.plain.shape, loose=True))
+        return any(float(np.linalg.norm(one.plain - reading)) <= bound * size for one, reading in readings)
+
+    @property
+    def tells(self) -> bool:
+        """Return whether it is no constant, nor a mask: of those any two are soon the same."""
+        return self.both is None and self.plain.size > 1 and bool(np.ptp(self.plain))
+
+    def is_same_there(self, other: Value, bound: float) -> bool:
+        """Return whether another of its shape holds the same element by element."""
+        return float(np.linalg.norm(self.plain - other.plain)) <= bound * self.figures[0]
+
+    def arranged(self, shape: tuple[int, ...], *, loose: bool = False) -> Iterator[NDArray[np.float64]]:
+        """Yield it in the orders of its axes that have a shape; or ``loose``, in all that can be read so."""
+        return (one.reshape(shape) for one in _arranged(self.plain, shape, loose=loose))
+
+    def in_place_of(self, other: Value) -> Iterator[NDArray[np.float64]]:
+        """Yield arrays that hold it in the shape of another value; of two numbers, in that one's, both ways."""
+        shape = other.array.shape
+        if self.array.size != other.array.size:
+            yield self.array
+        elif self.both is not None and other.both is not None:
+            for one, two in (other.both, other.both[::-1]):
+                yield from (np.where(reading == 1, two, one) for reading in self.arranged(shape))
+        elif self.array.shape == shape:
+            yield self.array
+            yield from itertools.islice(self._read(shape), 1, None)
+        else:
+            yield from self._read(shape)
+
+    def _read(self, shape: tuple[int, ...]) -> Iterator[Array]:
+        return (one.reshape(shape) for one in _arranged(self.array, shape, loose=False))
+
+
+def _two_of(plain: NDArray[np.float64]) -> tuple[float, float] | None:
+    """Return the two numbers of which an array consists, the commoner one first; None where it holds others."""
+    few = np.unique(plain.reshape(-1)[:_FEW])
+    if few.size > 2:
+        return None
+    numbers, counts = np.unique(plain, return_counts=True)
+    if numbers.size != 2:
+        return None
+    first = int(counts[1] > counts[0]) if counts[0] != counts[1] else int(plain.reshape(-1)[0] == numbers[1])
+    return float(numbers[first]), float(numbers[1 - first])
+
+
+def _arranged(array: Array, shape: tuple[int, ...], *, loose: bool) -> Iterator[Array]:
+    own, wanted = array.squeeze(), tuple(extent for extent in shape if extent != 1)
+    orders = itertools.permutations(range(own.ndim)) if own.ndim <= _AXES else [tuple(range(own.ndim))]
+    nearest = sorted(orders, key=lambda order: sum(axis != place for place, axis in enumerate(order)))
+    shapes = [(order, tuple(own.shape[axis] for axis in order)) for order in nearest]
+    fits = [order for order, had in shapes if had == wanted]
+    if loose or not fits:
+        fits += [order for order, had in shapes if had != wanted and _is_read_so(had, wanted)]
+    return (own.transpose(order) for order in fits)
+
+
+def _is_read_so(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Return whether one shape is the other with some neighbouring axes in one: no axis is cut and pieced together."""
+    ends, others = ({*itertools.accumulate(one, int.__mul__)} for one in (shape, other))
+    return ends <= others or others <= ends
+
+
+class Known:
+    """Values, found by what they hold."""
+
+    def __init__(self, values: Mapping[int, Value], bound: float) -> None:
+        self._sorted = sorted((one.figures[0], token) for token, one in values.items())
+        self._sizes = [size for size, _ in self._sorted]
+        self._values, self._bound = values, bound
+
+    def same(self, value: Value) -> list[int]:
+        """Return the tokens of the values that hold the same."""
+        size = value.figures[0]
+        first = bisect_left(self._sizes, size * (1 - 2 * self._bound))
+        last = bisect_right(self._sizes, size * (1 + 2 * self._bound))
+        near = (token for _, token in self._sorted[first:last])
+        return [token for token in near if value.is_same(self._values[token], self._bound)]

@@ -1,0 +1,116 @@
+"""Give a source in a module's own code the operations that differ there as its cause."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from padiff.alignment import BY_PLACE, Pair
+from padiff.judging._causes import cause_between
+from padiff.judging._findings import finding_of, place_of
+from padiff.judging._forced._both_codes import Slip
+from padiff.judging._forced._judge import Judge
+from padiff.judging._forced._slips import Search
+from padiff.numerics import Array
+from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place
+from padiff.trace import Call, Key, as_called
+
+_NUMBERS = 4
+"""Numbers of a tensor that are shown."""
+
+
+def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[Key, Call]) -> Iterator[Finding]:
+    """Yield sources with the operations that differ in their code as the cause, or where that is, its lines.
+
+    ``plain`` holds the calls of the candidate's run, by key.
+    """
+    named = {_name(finding_of(one, source=True, step=0)): one for one in judge.forward(rough=True)}
+    hints: set[object] = set()
+    for source in sources:
+        found = named.get(_name(source))
+        spot = None if found is None else found.spot
+        if found is None or spot is None or spot.owner is None:
+            yield source
+            continue
+        search = Search(judge.settler.bench, found.pair, spot, plain, hints)
+        slips = search.slips()
+        yield _caused(source, slips) if slips else _narrowed(source, search.lines())
+
+
+def _name(one: Finding) -> object:
+    return one.candidate.path, one.candidate.call, one.between, one.what
+
+
+def _caused(source: Finding, slips: Sequence[Slip]) -> Finding:
+    """Return a source with slips as its cause, at the lines of the first."""
+    rounds: dict[Cause, list[Slip]] = {}
+    for slip in slips:
+        rounds.setdefault(_cause(slip), []).append(slip)
+    causes, first = list(rounds), slips[0]
+    return attrs.evolve(
+        source,
+        evidence=(*itertools.chain(*map(_rounds, rounds.values())), *source.evidence),
+        cause=causes[0] if len(causes) == 1 else Cause("several", {"causes": list(map(str, causes))}, verified=True),
+        reference=_at(source.reference, first.reference[-1:]),
+        candidate=_at(source.candidate, first.candidate[-1:] or ((first.taker,) if first.taker else ())),
+    )
+
+
+def _at(place: Place, calls: Sequence[Call]) -> Place:
+    if not calls:
+        return place
+    line = place_of(calls[-1])
+    return attrs.evolve(place, location=line.location, stack=line.stack)
+
+
+def _cause(slip: Slip) -> Cause:
+    if slip.numbers is not None and slip.taker is not None:
+        told = dict(zip(SIDES, map(_few, slip.numbers), strict=True))
+        return Cause("numbers", {**told, "taker": as_called(slip.taker)}, verified=True)
+    single = len(slip.reference) == len(slip.candidate) == 1
+    if single:
+        found = cause_between(Pair(slip.reference[0], slip.candidate[0], BY_PLACE), Phase.FORWARD)
+        if found is not None and found.name == "settings":
+            return attrs.evolve(found, verified=True)
+    # Of one value alone there is nothing to tell apart.
+    plain = {name for side in slip.named.values() for names in side for name in names} <= {"a", "_"}
+    called = [
+        [as_called(call, () if plain else names) for call, names in zip(calls, slip.named[side], strict=True)]
+        for side, calls in zip(SIDES, (slip.reference, slip.candidate), strict=True)
+    ]
+    if not all(called):
+        side = SIDES[not called[0]]
+        return Cause("code_alone", {"side": side, "called": [*called[0], *called[1]]}, verified=True)
+    sides = dict(zip(SIDES, map(", ".join, called), strict=True))
+    return Cause("arguments" if single else "code", sides, verified=True)
+
+
+def _rounds(slips: Sequence[Slip]) -> Iterator[Evidence]:
+    """Yield which calls by one line it is, where that calls the operation several times."""
+    times = slips[0].round[1]
+    if times > 1 and slips[0].candidate:
+        name = slips[0].candidate[-1].path.rpartition(".")[2]
+        yield Evidence.of("rounds", which=[slip.round[0] + 1 for slip in slips], of=times, called=name)
+
+
+def _few(array: Array) -> str:
+    numbers = [f"{one:.6g}" for one in array.reshape(-1)[:_NUMBERS].tolist()]
+    return f"[{', '.join(numbers)}{', ...' if array.size > _NUMBERS else ''}]"
+
+
+def _narrowed(source: Finding, calls: tuple[Sequence[Call], Sequence[Call]]) -> Finding:
+    """Return a source with the lines between what both sides know and what differs."""
+    lines = [
+        sorted({line for call in some if (line := place_of(call).location) is not None}, key=_number) for some in calls
+    ]
+    if not all(lines):
+        return source
+    told = {side: tuple(dict.fromkeys((some[0], some[-1]))) for side, some in zip(SIDES, lines, strict=True)}
+    return attrs.evolve(source, evidence=(*source.evidence, Evidence("between_lines", told)))
+
+
+def _number(location: str) -> tuple[str, int]:
+    file, _, line = location.rpartition(":")
+    return file, int(line)

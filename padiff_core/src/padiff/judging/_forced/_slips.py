@@ -1,0 +1,214 @@
+"""Search one call's own code for the operations that make a value wrong: with the reference's value there it is right.
+
+Operations are known by the values that they take and give, whatever they are called and in whatever order their axes
+lie. What the reference's code knows is right. Of the rest, what the reference makes of the same is put in the place of
+what an operation gives, or takes: where that mends what follows, the difference arises there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import attrs
+import numpy as np
+
+from padiff.alignment import Pair
+from padiff.forcing import Bench, Replayed, Slotted, Spot
+from padiff.judging._forced._both_codes import MOST, BothCodes, Slip, State, is_told
+from padiff.judging._forced._code import Code, Value
+from padiff.judging._forced._tries import Try, tries
+from padiff.numerics import CONSTANT, UNSETTLED, Array, epsilon_of
+from padiff.trace import Call, Key
+
+_RUNS = 32
+"""Replays of one call."""
+_CELLS = 1 << 25
+"""Elements of all values of a code that is not looked into: 256 MiB."""
+_READINGS = 4
+"""Orders of axes in which a value is put in."""
+_SHARE = 1 / 16
+"""Share of a value's error up to which two values within its code are one."""
+
+
+class Search:
+    """Look for what is wrong in the code that makes one value of a call.
+
+    ``plain`` holds the calls of the candidate's run, in which each tensor has one token, however it is read. Lines that
+    were found elsewhere are ``hints``, which are tried first.
+    """
+
+    def __init__(self, bench: Bench, pair: Pair, spot: Spot, plain: Mapping[Key, Call], hints: set[object]) -> None:
+        self._bench, self._pair, self._spot, self._hints = bench, pair, spot, hints
+        at, calls, what = spot.pair, bench.alignment, spot.what
+        ties = at.inputs if what == "input" else at.outputs
+        index = next(theirs for ours, theirs in ties if at.reference.leaves(what)[ours].token == spot.reference.token)
+        target = plain[at.candidate.key].leaves(what)[index]
+        self._codes = (
+            Code.of(pair.reference, calls.of_reference, spot.reference),
+            Code.of(plain[pair.candidate.key], calls.of_candidate, target),
+        )
+        self._runs = 0
+        self._dtype: str | None = None
+        self._begin: State | None = self._begun()
+
+    def slips(self) -> list[Slip]:
+        """Return the operations that differ; nothing where none shows it."""
+        state = self._begin
+        if state is None:
+            return []
+        if not self._codes[1].calls or self._codes[1].target in state.right:
+            return [*self._rest(state)]
+        found: list[Try] = []
+        while state.error > self._both.bound:
+            step = self._next(state)
+            if step is None:
+                break
+            more, state = step
+            found += more
+        if state.error <= self._both.bound:
+            found = self._needed(found, state)
+            self._hints.update(one.line for one in found)
+            return [*map(self._numbered, found)]
+        told = [self._numbered(one) for one in found if one.alike and one.slip.reference and one.slip.candidate]
+        return [*told, *self._rest(state)]
+
+    def lines(self) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
+        """Return the calls on both sides that make the value of what both sides know."""
+        return ((), ()) if self._begin is None else self._both.unlike(self._begin)
+
+    def _begun(self) -> State | None:
+        """Run both sides as they are; return what the candidate shows, if the value is wrong then."""
+        ours, theirs = self._codes
+        if sum(math.prod(leaf.shape) for code in self._codes for leaf in code.leaves()) > _CELLS:
+            return None
+        for self._dtype in ("float64", None):
+            try:
+                alone = self._bench.run(self._pair, True, dtype=self._dtype, backward=False, shown=ours.keys)
+                self._truth = alone.observed
+                done = self._replayed({})
+            except Exception:  # a kernel without float64
+                continue
+            bound = (CONSTANT if self._dtype else UNSETTLED)(epsilon_of(self._spot.reference.dtype))
+            error, made = self._error(done), self._truth.values.get(self._spot.reference.token)
+            bound = min(bound, error * _SHARE)
+            if made is None or error <= bound:
+                return None
+            self._both = BothCodes(ours, theirs, ours.values(alone.shown), Value.of(made), bound)
+            return self._seen(done, {}, {})
+        return None
+
+    def _replayed(self, put: Mapping[Slotted, Array]) -> Replayed:
+        self._runs += 1
+        shown = self._codes[1].keys
+        return self._bench.run(self._pair, False, self._truth, dtype=self._dtype, backward=False, shown=shown, put=put)
+
+    def _error(self, done: Replayed) -> float:
+        checks = (one for one in done.checks if one.spot.key == self._spot.key and not one.backward)
+        return max((one.difference.rel_l2 for one in checks), default=0.0)
+
+    def _seen(self, done: Replayed, put: Mapping[Slotted, Array], before: Mapping[int, Value]) -> State:
+        made = done.observed.spots.get(self._spot.key)
+        return self._both.seen(put, done.shown, before, self._error(done), None if made is None else Value.of(made))
+
+    def _with(self, put: Mapping[Slotted, Array], state: State) -> State | None:
+        """Return what the candidate shows with more put in; None where it does not run so."""
+        if self._runs >= _RUNS:
+            return None
+        put = {**state.put, **put}
+        try:
+            return self._seen(self._replayed(put), put, state.values)
+        except Exception:  # what follows does not take it
+            return None
+
+    def _next(self, state: State) -> tuple[list[Try], State] | None:
+        """Return what mends the result, or something on the way to it, and what shows then; the fewest calls first."""
+        bound = self._both.bound
+        for one in sorted(tries(self._both, state), key=lambda one: (one.line not in self._hints, *one.rank)):
+            all_ways = [self._with({one.at: array}, state) for array in self._readings(one, state)]
+            ran = [after for after in all_ways if after is not None]
+            after = min(ran, key=lambda after: after.error, default=None)
+            if after is None or after.error > bound:
+                after = next((after for after in ran if self._mends(after, state, one)), None)
+            everywhere = self._everywhere(one, state) if after is not None or one.alike else None
+            if everywhere is not None:
+                return everywhere
+            if after is not None:
+                return [one], after
+        return None
+
+    def _readings(self, one: Try, state: State) -> Iterator[Array]:
+        """Yield the value as it may be put in, each once; what is given to an operation, as it is."""
+        met: list[Array] = []
+        for array in one.value.in_place_of(Value.of(state.shown[one.at])):
+            most = 1 if one.token is None else _READINGS
+            if len(met) < most and not any(np.array_equal(array, other) for other in met):
+                met.append(array)
+                yield array
+
+    def _mends(self, after: State, before: State, one: Try) -> bool:
+        """Return whether the candidate's code knows something more of the reference's then: not what was put in."""
+        if before.right.keys() - after.right.keys():
+            return False  # what was made in another way is not wrong
+        fresh = (self._both.reference[token] for token in after.met - before.met)
+        return any(value.tells and not value.is_same(one.value, self._both.bound) for value in fresh)
+
+    def _everywhere(self, one: Try, state: State) -> tuple[list[Try], State] | None:
+        """Return what is wrong, and put right, in all rounds of a loop, or calls of a function, in one of which is."""
+        ours, theirs = self._codes
+        maker = ours.makers.get(one.token or 0)
+        call = next(call for call in theirs.calls if call.key == one.at[0])
+        rounds = ([], []) if maker is None else (ours.again(maker), theirs.again(call))
+        if maker is None or len(rounds[0]) != len(rounds[1]) or len(rounds[0]) < 2 or one.at[1] == "input":
+            return None
+        out = next(index for index, leaf in enumerate(maker.outputs) if leaf.token == one.token)
+        found, put = [], {}
+        for mine, yours in zip(*rounds, strict=True):
+            token, at = mine.outputs[out].token, (yours.key, *one.at[1:])
+            value = self._both.reference.get(token)
+            if value is None or at in state.put:
+                continue
+            calls = (*one.slip.reference[:-1], mine), (*one.slip.candidate[:-1], yours)
+            slip = attrs.evolve(one.slip, reference=calls[0], candidate=calls[1])
+            found.append(attrs.evolve(one, slip=slip, at=at, value=value, token=token))
+            put[at] = next(self._readings(found[-1], state))
+        after = self._with(put, state)
+        if after is None:
+            return None
+        bound = self._both.bound
+        wrong = [each for each in found if not Value.of(after.shown[each.at]).is_same(each.value, bound)]
+        mended = after.error <= bound or len(after.met) > len(state.met) + len(wrong)
+        return (wrong, after) if mended and len(wrong) > 1 else None
+
+    def _needed(self, found: list[Try], state: State) -> list[Try]:
+        """Return those of what was put in without which the result is wrong, or what comes to others of them."""
+        put = dict(state.put)
+        for one in found[:-1] if len(found) <= _READINGS else ():
+            fewer = {at: array for at, array in put.items() if at != one.at}
+            done = self._replayed(fewer)
+            kept = all(np.array_equal(done.shown[at], state.shown[at], equal_nan=True) for at in fewer)
+            if kept and self._error(done) <= self._both.bound:
+                found, put = [other for other in found if other is not one], fewer
+        return found
+
+    def _rest(self, state: State) -> Iterator[Slip]:
+        """Yield what is left, from the last values that both sides know to the result, where it is little."""
+        both, (ours, theirs) = self._both, self._codes
+        token, target = ours.target, theirs.target
+        mine, yours = ours.region(token, state.met, MOST), theirs.region(target, state.right, MOST)
+        if token in state.right.get(target, ()):
+            makers = ours.makers.get(token), theirs.makers.get(target)
+            mine, yours = (() if call is None else (call,) for call in makers)
+        elif target in state.right or target not in theirs.makers:
+            yours = ()
+            if state.result is None or not both.are_alike([state.result], both.taken(mine or ())):
+                return
+        if mine is not None and yours is not None and (mine or yours) and is_told(mine, yours):
+            yield both.slip(state, mine, yours)
+
+    def _numbered(self, one: Try) -> Slip:
+        if not one.slip.candidate:
+            return one.slip
+        again = self._codes[1].again(one.slip.candidate[-1])
+        number = next(place for place, call in enumerate(again) if call is one.slip.candidate[-1])
+        return attrs.evolve(one.slip, round=(number, len(again)))

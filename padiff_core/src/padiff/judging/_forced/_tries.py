@@ -1,0 +1,124 @@
+"""Think of values to put in the candidate's code, which would mend its result if one thing were wrong there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from padiff.forcing import Slotted
+from padiff.judging._forced._both_codes import CALLS, MOST, BothCodes, Slip, State, is_told
+from padiff.judging._forced._code import Value, given_to
+from padiff.trace import Call
+
+
+@attrs.frozen(eq=False)
+class Try:
+    """A value to put in, and what was wrong if that mends the result."""
+
+    slip: Slip
+    at: Slotted
+    value: Value
+    token: int | None = None
+    """The reference's tensor that holds the value, if one does."""
+    sure: bool = True
+    """Whether that it mends the result shows something: the result itself does so anywhere."""
+    alike: bool = False
+    """Whether both sides' calls take the same."""
+
+    @property
+    def rank(self) -> tuple[bool, bool, int]:
+        """Return what sorts tries: those whose calls take the same, two calls first, then what says the least."""
+        sizes = len(self.slip.reference), len(self.slip.candidate)
+        return not self.sure, not self.alike, 0 if sizes == (1, 1) else sum(sizes)
+
+    @property
+    def line(self) -> object:
+        """Return what it has in common with those in other calls of its code."""
+        calls = (*self.slip.reference, None, *self.slip.candidate)
+        return self.at[1:], tuple(call and (call.module.class_name, call.frames[:1]) for call in calls)
+
+
+def tries(both: BothCodes, state: State) -> Iterator[Try]:
+    """Yield what may be wrong in the calls that make the result of what both sides know."""
+    ours, theirs = both.unlike(state)
+    makers = both.ours.makers
+    made = [leaf.token for call in ours for leaf in call.outputs]
+    made += [leaf.token for call in both.ours.calls for leaf in call.inputs if leaf.token not in makers]
+    regions = {
+        token: both.ours.region(token, state.met, MOST)
+        for token in dict.fromkeys(made)
+        if token in both.reference and token not in state.met
+    }
+    lacking = {token: region for token, region in regions.items() if region is not None}
+    for call in theirs:
+        wrong = False
+        for index, leaf in enumerate(call.outputs):
+            at, value = (call.key, "output", index), state.values.get(leaf.token)
+            if value is None or at in state.put:
+                continue
+            if leaf.token in state.right:
+                yield from _turned(both, state, call, at, state.right[leaf.token])
+                continue
+            wrong = True
+            region = both.theirs.region(leaf.token, state.right, MOST)
+            yield from _left_out(both, state, region or (call,), at, value)
+            yield from _made_otherwise(both, state, region, at, value, lacking) if region else ()
+        others = [leaf for leaf in call.inputs if leaf.token not in state.right]
+        for index, leaf in enumerate(call.inputs if wrong else ()):
+            at = (call.key, "input", index)
+            if leaf.token in state.values and at not in state.put and not (others and others != [leaf]):
+                yield from _taken_otherwise(both, state, call, at, leaf.token, lacking)
+
+
+def _turned(both: BothCodes, state: State, call: Call, at: Slotted, same: Sequence[int]) -> Iterator[Try]:
+    """Yield what the reference has in the shape that a call gives, where this has its axes in another order."""
+    value = state.values[call.outputs[at[2]].token]
+    for token in same if both.is_turned(value, same) else ():
+        other, maker = both.reference[token], both.ours.makers.get(token)
+        if other.array.shape == value.array.shape:
+            slip = both.slip(state, () if maker is None else (maker,), (call,), call)
+            yield Try(slip, at, other, token, alike=True)
+
+
+def _left_out(both: BothCodes, state: State, region: tuple[Call, ...], at: Slotted, value: Value) -> Iterator[Try]:
+    """Yield what some calls are given, instead of what they make; and the last of them."""
+    given = given_to(region)
+    for token in (*sorted(given), *sorted(given_to(region[-1:]) - given)):
+        one, calls = state.values.get(token), region if token in given else region[-1:]
+        if one is not None and one.array.shape == value.array.shape:
+            yield Try(both.slip(state, (), calls, calls[-1]), at, one, alike=True)
+
+
+def _made_otherwise(
+    both: BothCodes,
+    state: State,
+    region: tuple[Call, ...],
+    at: Slotted,
+    value: Value,
+    lacking: Mapping[int, tuple[Call, ...]],
+) -> Iterator[Try]:
+    """Yield what calls of the reference make, instead of what some of the candidate's do."""
+    given = [state.values[token] for token in given_to(region) if token in state.values]
+    for token, calls in lacking.items():
+        other, alike = both.reference[token], both.are_alike(given, both.taken(calls), all_of=True)
+        if calls and is_told(calls, region) and (other.array.size == value.array.size or alike):
+            sure = alike or not other.is_same(both.result, both.bound)
+            yield Try(both.slip(state, calls, region, region[-1]), at, other, token, sure, alike)
+
+
+def _taken_otherwise(
+    both: BothCodes, state: State, call: Call, at: Slotted, token: int, lacking: Mapping[int, tuple[Call, ...]]
+) -> Iterator[Try]:
+    """Yield what a call may have to take instead of a value: what is made of it, another one, another constant."""
+    value, maker, known = state.values[token], both.theirs.makers.get(token), token in state.right
+    for one, region in lacking.items() if known or maker is None else ():
+        other = both.reference[one]
+        if other.array.size != value.array.size or len(region) > CALLS:
+            continue
+        alike = both.are_alike([value], both.taken(region)) if known else not region
+        own = () if alike or maker is None else (maker,)
+        slip = both.slip(state, region, own, call)
+        if not (region or own):
+            slip = attrs.evolve(slip, numbers=(other.array, value.array))
+        yield Try(slip, at, other, one, alike=alike)
