@@ -61,7 +61,7 @@ CAUSES: Mapping[str, Phrase] = {
     "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
     "code": "computed as {reference} in the reference, as {candidate} in the candidate",
     "code_alone": "{called:all} in the {side} only",
-    "numbers": "{reference} in the reference, {candidate} in the candidate: made of no input, and given to {taker}",
+    "taken": "{taker} takes {reference} in the reference, {candidate} in the candidate",
     "several": lambda data: "; and ".join(data["causes"]),
     "calls": "{name:module} is called {reference:times} in the reference, {candidate:times} in the candidate",
     "randomness": "the {side} samples random numbers there (a dropout?), the {other} does not",
@@ -283,9 +283,9 @@ EVIDENCE: Mapping[str, Phrase] = {
     **EVIDENCE_OF_STEPS,
     "not_compared": "{why}",
     "rounds": lambda data: (
-        f"in all {data['of']} calls of {data['called']} by that line"
+        f"each of the {data['of']} times that the candidate's line runs"
         if len(data["which"]) == data["of"]
-        else f"of {data['of']} calls of {data['called']} by that line in no. {few(list(map(str, data['which'])))}"
+        else f"in no. {few(list(map(str, data['which'])))} of the {data['of']} times that the candidate's line runs"
     ),
     "between_lines": "it arises in {reference:span} of the reference, in {candidate:span} of the candidate",
     "free_run": "right when fed from the reference; figures from a sample of elements",

@@ -27,8 +27,8 @@ class Slip:
     """The candidate's call where it shows."""
     named: Mapping[str, Sequence[Sequence[str]]] = attrs.field(factory=dict)
     """By side, of each call: what its inputs are called, by the value that they hold."""
-    numbers: tuple[Array, Array] | None = None
-    """Where neither side has one: what the taker is given on either side that is made of nothing."""
+    taken: tuple[str, str] | None = None
+    """Where neither side has one: what the taker is given on either side."""
     round: tuple[int, int] = (0, 1)
     """Which call of this operation by this line it is on the candidate's side, and of how many."""
 
@@ -75,18 +75,18 @@ class BothCodes:
         """Return what a run of the candidate showed; what tensors hold as ``before`` is not measured again."""
         values = self.theirs.values(shown, put, before)
         right: dict[int, list[int]] = {}
-        met = {*self.ours.given} & self.reference.keys()
+        met: set[int] = set()
         for token, value in values.items():
             same = self.known.same(value)
             met |= {*same}
-            if same or token in self.theirs.given:
+            if same or token in self.theirs.names:
                 right[token] = same
         return State(put, shown, values, right, met, error, result)
 
     def unlike(self, state: State) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
         """Return the calls on both sides that make the result of what both sides know, as it lies there."""
         firm = {token for token, same in state.right.items() if not self.is_turned(state.values[token], same)}
-        ours = self.ours.region(self.ours.target, state.met, len(self.ours.calls))
+        ours = self.ours.region(self.ours.target, state.met | self.ours.names.keys(), len(self.ours.calls))
         return ours or (), self.theirs.region(self.theirs.target, firm, len(self.theirs.calls)) or ()
 
     def is_turned(self, value: Value, same: Sequence[int]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 import attrs
@@ -25,31 +26,42 @@ _AXES = 5
 
 @attrs.frozen
 class Code:
-    """The calls without counterpart that lead to one value, in execution order, from what is given from outside."""
+    """The calls without counterpart in one call's own code, in execution order."""
 
     calls: tuple[Call, ...]
     makers: Mapping[int, Call]
     """Token -> the call of these that gives the tensor."""
     target: int
-    """The value's token."""
-    given: frozenset[int]
-    """What comes from outside of the code: from what it is given, and from calls with a counterpart."""
+    """The token of the value that they make."""
+    names: Mapping[int, str]
+    """What comes from outside of the code, from what it is given and from calls with a counterpart: what that is."""
 
     @classmethod
-    def of(cls, top: Call, matched: Callable[[Call], Pair | None], target: Leaf) -> Code:
-        """Return the calls in a call's own code that lead to a tensor."""
+    def of(cls, top: Call, matched: Callable[[Call], Pair | None], target: Leaf, *, whole: bool = False) -> Code:
+        """Return the calls in a call's own code that lead to a tensor; with ``whole``, all of them."""
         wanted, kept = {target.token}, []
         inside = [call for call in unmatched_inside(top, matched) if not call.children]
         for call in reversed(inside):
             made = {leaf.token for leaf in call.outputs} - {leaf.token for leaf in call.inputs}
-            if made & wanted:
+            if whole or made & wanted:
                 kept.append(call)
                 wanted |= {leaf.token for leaf in call.inputs}
         calls = tuple(reversed(kept))
         makers = {leaf.token: call for call in reversed(calls) for leaf in call.outputs}
-        outside = {leaf.token for leaf in top.inputs}
-        outside |= {leaf.token for call in top.subtree() if matched(call) for leaf in call.outputs}
-        return cls(calls, makers, target.token, frozenset(outside - makers.keys()))
+        names = {leaf.token: f"the input {leaf.path}" for leaf in top.inputs}
+        for call in top.subtree():
+            name = f"the output of {call.path.removeprefix(f'{top.path}.')}"
+            names |= {leaf.token: name for leaf in call.outputs if call is not top and matched(call) is not None}
+        return cls(calls, makers, target.token, {token: name for token, name in names.items() if token not in makers})
+
+    def is_constant(self, token: int) -> bool:
+        """Return whether a tensor is made of nothing that the call is given."""
+        return token not in self.makers and token not in self.names
+
+    def name_of(self, token: int) -> str:
+        """Return what a tensor is in words."""
+        maker = self.makers.get(token)
+        return self.names.get(token, "a constant") if maker is None else f"what {maker.path.rpartition('.')[2]} gives"
 
     @property
     def keys(self) -> list[Key]:
@@ -97,8 +109,16 @@ class Code:
 
     def again(self, call: Call) -> list[Call]:
         """Return the calls of one operation by one line, among them a call: the rounds of a loop."""
-        line = call.path, call.frames[:1], len(call.inputs)
-        return [one for one in self.calls if (one.path, one.frames[:1], len(one.inputs)) == line]
+        return [one for one in self.calls if _kind(one) == _kind(call)]
+
+    def rounds(self, call: Call) -> int:
+        """Return how often the line ran that makes a call."""
+        line = Counter(_kind(one) for one in self.calls if one.frames[:1] == call.frames[:1])
+        return min(line.values())
+
+
+def _kind(call: Call) -> object:
+    return call.path, call.frames[:1], len(call.inputs)
 
 
 def given_to(region: Collection[Call]) -> set[int]:
@@ -209,17 +229,27 @@ def _is_read_so(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 
 class Known:
-    """Values, found by what they hold."""
+    """Values, found by what they hold: a loop that settles gives one again and again."""
 
     def __init__(self, values: Mapping[int, Value], bound: float) -> None:
-        self._sorted = sorted((one.figures[0], token) for token, one in values.items())
-        self._sizes = [size for size, _ in self._sorted]
-        self._values, self._bound = values, bound
+        self._bound = bound
+        self._sizes: list[float] = []
+        self._alike: list[tuple[Value, list[int]]] = []
+        """Values that are not the same, by size, each with the tokens of those that are."""
+        for token, value in sorted(values.items(), key=lambda item: item[1].figures[0]):
+            known = next(self._near(value), None)
+            if known is None:
+                self._sizes.append(value.figures[0])
+                self._alike.append((value, [token]))
+            else:
+                known.append(token)
 
     def same(self, value: Value) -> list[int]:
         """Return the tokens of the values that hold the same."""
+        return [token for tokens in self._near(value) for token in tokens]
+
+    def _near(self, value: Value) -> Iterator[list[int]]:
         size = value.figures[0]
         first = bisect_left(self._sizes, size * (1 - 2 * self._bound))
         last = bisect_right(self._sizes, size * (1 + 2 * self._bound))
-        near = (token for _, token in self._sorted[first:last])
-        return [token for token in near if value.is_same(self._values[token], self._bound)]
+        return (tokens for one, tokens in self._alike[first:last] if value.is_same(one, self._bound))

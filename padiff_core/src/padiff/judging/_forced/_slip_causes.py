@@ -13,12 +13,8 @@ from padiff.judging._findings import finding_of, place_of
 from padiff.judging._forced._both_codes import Slip
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._slips import Search
-from padiff.numerics import Array
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place
 from padiff.trace import Call, Key, as_called
-
-_NUMBERS = 4
-"""Numbers of a tensor that are shown."""
 
 
 def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[Key, Call]) -> Iterator[Finding]:
@@ -47,8 +43,12 @@ def _caused(source: Finding, slips: Sequence[Slip]) -> Finding:
     """Return a source with slips as its cause, at the lines of the first."""
     rounds: dict[Cause, list[Slip]] = {}
     for slip in slips:
-        rounds.setdefault(_cause(slip), []).append(slip)
-    causes, first = list(rounds), slips[0]
+        cause = _cause(slip)
+        if cause is not None:
+            rounds.setdefault(cause, []).append(slip)
+    if not rounds:
+        return source
+    causes, first = list(rounds), next(iter(rounds.values()))[0]
     return attrs.evolve(
         source,
         evidence=(*itertools.chain(*map(_rounds, rounds.values())), *source.evidence),
@@ -65,10 +65,11 @@ def _at(place: Place, calls: Sequence[Call]) -> Place:
     return attrs.evolve(place, location=line.location, stack=line.stack)
 
 
-def _cause(slip: Slip) -> Cause:
-    if slip.numbers is not None and slip.taker is not None:
-        told = dict(zip(SIDES, map(_few, slip.numbers), strict=True))
-        return Cause("numbers", {**told, "taker": as_called(slip.taker)}, verified=True)
+def _cause(slip: Slip) -> Cause | None:
+    """Return a slip as a cause; None where its words would not tell both sides apart."""
+    if slip.taken is not None and slip.taker is not None:
+        taken = dict(zip(SIDES, slip.taken, strict=True))
+        return Cause("taken", {**taken, "taker": slip.taker.path.rpartition(".")[2]}, verified=True)
     single = len(slip.reference) == len(slip.candidate) == 1
     if single:
         found = cause_between(Pair(slip.reference[0], slip.candidate[0], BY_PLACE), Phase.FORWARD)
@@ -84,20 +85,14 @@ def _cause(slip: Slip) -> Cause:
         side = SIDES[not called[0]]
         return Cause("code_alone", {"side": side, "called": [*called[0], *called[1]]}, verified=True)
     sides = dict(zip(SIDES, map(", ".join, called), strict=True))
-    return Cause("arguments" if single else "code", sides, verified=True)
+    return None if called[0] == called[1] else Cause("arguments" if single else "code", sides, verified=True)
 
 
 def _rounds(slips: Sequence[Slip]) -> Iterator[Evidence]:
-    """Yield which calls by one line it is, where that calls the operation several times."""
+    """Yield in which rounds it is, where the candidate's line runs several times."""
     times = slips[0].round[1]
-    if times > 1 and slips[0].candidate:
-        name = slips[0].candidate[-1].path.rpartition(".")[2]
-        yield Evidence.of("rounds", which=[slip.round[0] + 1 for slip in slips], of=times, called=name)
-
-
-def _few(array: Array) -> str:
-    numbers = [f"{one:.6g}" for one in array.reshape(-1)[:_NUMBERS].tolist()]
-    return f"[{', '.join(numbers)}{', ...' if array.size > _NUMBERS else ''}]"
+    if times > 1:
+        yield Evidence.of("rounds", which=sorted({slip.round[0] + 1 for slip in slips}), of=times)
 
 
 def _narrowed(source: Finding, calls: tuple[Sequence[Call], Sequence[Call]]) -> Finding:

@@ -45,9 +45,12 @@ class Search:
         index = next(theirs for ours, theirs in ties if at.reference.leaves(what)[ours].token == spot.reference.token)
         target = plain[at.candidate.key].leaves(what)[index]
         self._codes = (
-            Code.of(pair.reference, calls.of_reference, spot.reference),
+            Code.of(pair.reference, calls.of_reference, spot.reference, whole=True),
             Code.of(plain[pair.candidate.key], calls.of_candidate, target),
         )
+        leading = self._codes[0].region(spot.reference.token, (), len(self._codes[0].calls)) or ()
+        self._leading = {leaf.token for call in leading for leaf in call.outputs}
+        """The reference's tensors that the value is made of."""
         self._runs = 0
         self._dtype: str | None = None
         self._begin: State | None = self._begun()
@@ -57,8 +60,9 @@ class Search:
         state = self._begin
         if state is None:
             return []
-        if not self._codes[1].calls or self._codes[1].target in state.right:
-            return [*self._rest(state)]
+        handed_on = not self._codes[1].calls or self._codes[1].target in state.right
+        if handed_on and (rest := [*self._rest(state)]):
+            return rest
         found: list[Try] = []
         while state.error > self._both.bound:
             step = self._next(state)
@@ -150,7 +154,7 @@ class Search:
         """Return whether the candidate's code knows something more of the reference's then: not what was put in."""
         if before.right.keys() - after.right.keys():
             return False  # what was made in another way is not wrong
-        fresh = (self._both.reference[token] for token in after.met - before.met)
+        fresh = (self._both.reference[token] for token in (after.met - before.met) & self._leading)
         return any(value.tells and not value.is_same(one.value, self._both.bound) for value in fresh)
 
     def _everywhere(self, one: Try, state: State) -> tuple[list[Try], State] | None:
@@ -211,4 +215,5 @@ class Search:
             return one.slip
         again = self._codes[1].again(one.slip.candidate[-1])
         number = next(place for place, call in enumerate(again) if call is one.slip.candidate[-1])
-        return attrs.evolve(one.slip, round=(number, len(again)))
+        rounds = self._codes[1].rounds(one.slip.candidate[-1])
+        return attrs.evolve(one.slip, round=(number * rounds // len(again), rounds))

@@ -7,9 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from padiff.forcing import Slotted
-from padiff.judging._forced._both_codes import CALLS, MOST, BothCodes, Slip, State, is_told
+from padiff.judging._forced._both_codes import MOST, BothCodes, Slip, State, is_told
 from padiff.judging._forced._code import Value, given_to
+from padiff.numerics import Array
 from padiff.trace import Call
+
+_NUMBERS = 4
+"""Numbers of a tensor that are shown."""
+_NEAR = 64
+"""Calls next to what both sides know, of those that are not alike."""
 
 
 @attrs.frozen(eq=False)
@@ -27,10 +33,10 @@ class Try:
     """Whether both sides' calls take the same."""
 
     @property
-    def rank(self) -> tuple[bool, bool, int]:
+    def rank(self) -> tuple[bool, bool, float]:
         """Return what sorts tries: those whose calls take the same, two calls first, then what says the least."""
         sizes = len(self.slip.reference), len(self.slip.candidate)
-        return not self.sure, not self.alike, 0 if sizes == (1, 1) else sum(sizes)
+        return not self.sure, not self.alike, 0.5 if sizes == (1, 1) else sum(sizes)
 
     @property
     def line(self) -> object:
@@ -41,23 +47,25 @@ class Try:
 
 def tries(both: BothCodes, state: State) -> Iterator[Try]:
     """Yield what may be wrong in the calls that make the result of what both sides know."""
-    ours, theirs = both.unlike(state)
-    makers = both.ours.makers
-    made = [leaf.token for call in ours for leaf in call.outputs]
-    made += [leaf.token for call in both.ours.calls for leaf in call.inputs if leaf.token not in makers]
+    ours, theirs = (calls[:_NEAR] for calls in both.unlike(state))
+    made = [leaf.token for call in ours for leaf in (*call.inputs, *call.outputs)]
+    made += [leaf.token for call in both.ours.calls for leaf in call.inputs if leaf.token not in both.ours.makers]
     regions = {
         token: both.ours.region(token, state.met, MOST)
         for token in dict.fromkeys(made)
         if token in both.reference and token not in state.met
     }
     lacking = {token: region for token, region in regions.items() if region is not None}
+    taken: dict[int, tuple[Call, ...]] = {
+        leaf.token: () for call in ours for leaf in call.inputs if leaf.token in state.met
+    }
     for call in theirs:
         wrong = False
         for index, leaf in enumerate(call.outputs):
             at, value = (call.key, "output", index), state.values.get(leaf.token)
             if value is None or at in state.put:
                 continue
-            if leaf.token in state.right:
+            if leaf.token in state.right and leaf.token != both.theirs.target:
                 yield from _turned(both, state, call, at, state.right[leaf.token])
                 continue
             wrong = True
@@ -68,7 +76,7 @@ def tries(both: BothCodes, state: State) -> Iterator[Try]:
         for index, leaf in enumerate(call.inputs if wrong else ()):
             at = (call.key, "input", index)
             if leaf.token in state.values and at not in state.put and not (others and others != [leaf]):
-                yield from _taken_otherwise(both, state, call, at, leaf.token, lacking)
+                yield from _taken_otherwise(both, state, call, at, leaf.token, {**taken, **lacking})
 
 
 def _turned(both: BothCodes, state: State, call: Call, at: Slotted, same: Sequence[int]) -> Iterator[Try]:
@@ -111,14 +119,23 @@ def _taken_otherwise(
     both: BothCodes, state: State, call: Call, at: Slotted, token: int, lacking: Mapping[int, tuple[Call, ...]]
 ) -> Iterator[Try]:
     """Yield what a call may have to take instead of a value: what is made of it, another one, another constant."""
-    value, maker, known = state.values[token], both.theirs.makers.get(token), token in state.right
-    for one, region in lacking.items() if known or maker is None else ():
-        other = both.reference[one]
-        if other.array.size != value.array.size or len(region) > CALLS:
+    value, maker = state.values[token], both.theirs.makers.get(token)
+    constant = token not in state.right
+    for one, region in lacking.items() if maker is None or not constant else ():
+        other, same = both.reference[one], one in state.right.get(token, ())
+        unfit = both.ours.is_constant(one) is not constant and not region
+        if other.array.size != value.array.size or same or unfit or (constant and region):
             continue
-        alike = both.are_alike([value], both.taken(region)) if known else not region
-        own = () if alike or maker is None else (maker,)
+        alike = constant or both.are_alike([value], both.taken(region))
+        own = () if alike or maker is None or not region else (maker,)
         slip = both.slip(state, region, own, call)
-        if not (region or own):
-            slip = attrs.evolve(slip, numbers=(other.array, value.array))
+        if not region:
+            names = both.ours.name_of(one), both.theirs.name_of(token)
+            numbers = _few(other.array), _few(value.array)
+            slip = attrs.evolve(slip, taken=numbers if constant else names)
         yield Try(slip, at, other, one, alike=alike)
+
+
+def _few(array: Array) -> str:
+    numbers = [f"{one:.6g}" for one in array.reshape(-1)[:_NUMBERS].tolist()]
+    return f"[{', '.join(numbers)}{', ...' if array.size > _NUMBERS else ''}]"
