@@ -44,6 +44,8 @@ class State:
     """The candidate's tensors that the reference's code knows, or is given, with what hold the same there."""
     met: set[int]
     """The reference's that the candidate's code knows."""
+    led: set[int]
+    """Those of them that hold what the candidate's result is made of."""
     error: float
     result: Value | None
 
@@ -76,12 +78,14 @@ class BothCodes:
         values = self.theirs.values(shown, put, before)
         right: dict[int, list[int]] = {}
         met: set[int] = set()
+        led: set[int] = set()
         for token, value in values.items():
             same = self.known.same(value)
             met |= {*same}
+            led |= {*same} if token in self.theirs.leading else set()
             if same or token in self.theirs.names:
                 right[token] = same
-        return State(put, shown, values, right, met, error, result)
+        return State(put, shown, values, right, met, led, error, result)
 
     def unlike(self, state: State) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
         """Return the calls on both sides that make the result of what both sides know, as it lies there."""
@@ -111,7 +115,7 @@ class BothCodes:
         outside = given_to(ours), given_to(theirs)
         shapes = {leaf.token: leaf.shape for call in ours for leaf in call.inputs if leaf.token in outside[0]}
         letters = {token: chr(ord("a") + number % 26) for number, token in enumerate(shapes)}
-        told: dict[int, str] = {}
+        told: dict[int, str] = dict.fromkeys(outside[1], "other")
         turned: set[int] = set()
         for leaf in (leaf for call in theirs for leaf in call.inputs if leaf.token in outside[1]):
             same = next((token for token in state.right.get(leaf.token, ()) if token in letters), None)

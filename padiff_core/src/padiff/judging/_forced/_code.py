@@ -33,26 +33,22 @@ class Code:
     """Token -> the call of these that gives the tensor."""
     target: int
     """The token of the value that they make."""
+    leading: frozenset[int]
+    """The tensors of which it is made."""
     names: Mapping[int, str]
     """What comes from outside of the code, from what it is given and from calls with a counterpart: what that is."""
 
     @classmethod
-    def of(cls, top: Call, matched: Callable[[Call], Pair | None], target: Leaf, *, whole: bool = False) -> Code:
-        """Return the calls in a call's own code that lead to a tensor; with ``whole``, all of them."""
-        wanted, kept = {target.token}, []
-        inside = [call for call in unmatched_inside(top, matched) if not call.children]
-        for call in reversed(inside):
-            made = {leaf.token for leaf in call.outputs} - {leaf.token for leaf in call.inputs}
-            if whole or made & wanted:
-                kept.append(call)
-                wanted |= {leaf.token for leaf in call.inputs}
-        calls = tuple(reversed(kept))
+    def of(cls, top: Call, matched: Callable[[Call], Pair | None], target: Leaf) -> Code:
+        """Return the calls in a call's own code, which makes a tensor."""
+        calls = tuple(call for call in unmatched_inside(top, matched) if not call.children)
         makers = {leaf.token: call for call in reversed(calls) for leaf in call.outputs}
         names = {leaf.token: f"the input {leaf.path}" for leaf in top.inputs}
         for call in top.subtree():
             name = f"the output of {call.path.removeprefix(f'{top.path}.')}"
             names |= {leaf.token: name for leaf in call.outputs if call is not top and matched(call) is not None}
-        return cls(calls, makers, target.token, {token: name for token, name in names.items() if token not in makers})
+        names = {token: name for token, name in names.items() if token not in makers}
+        return cls(calls, makers, target.token, _leading(target.token, makers), names)
 
     def is_constant(self, token: int) -> bool:
         """Return whether a tensor is made of nothing that the call is given."""
@@ -115,6 +111,16 @@ class Code:
         """Return how often the line ran that makes a call."""
         line = Counter(_kind(one) for one in self.calls if one.frames[:1] == call.frames[:1])
         return min(line.values())
+
+
+def _leading(target: int, makers: Mapping[int, Call]) -> frozenset[int]:
+    found, left = {target}, [target]
+    while left:
+        call = makers.get(left.pop())
+        more = set() if call is None else {leaf.token for leaf in call.inputs} - found
+        found |= more
+        left += more
+    return frozenset(found)
 
 
 def _kind(call: Call) -> object:

@@ -75,17 +75,27 @@ def _cause(slip: Slip) -> Cause | None:
         found = cause_between(Pair(slip.reference[0], slip.candidate[0], BY_PLACE), Phase.FORWARD)
         if found is not None and found.name == "settings":
             return attrs.evolve(found, verified=True)
-    # Of one value alone there is nothing to tell apart.
-    plain = {name for side in slip.named.values() for names in side for name in names} <= {"a", "_"}
+    names = {name for side in slip.named.values() for names in side for name in names}
+    plain = names <= {"a", "_", "other"}  # of one value alone there is nothing to tell apart
+    alike = "other" not in names
     called = [
-        [as_called(call, () if plain else names) for call, names in zip(calls, slip.named[side], strict=True)]
+        [
+            as_called(call, [] if plain else [_shown(name) for name in names])
+            for call, names in zip(calls, slip.named[side], strict=True)
+        ]
         for side, calls in zip(SIDES, (slip.reference, slip.candidate), strict=True)
     ]
     if not all(called):
         side = SIDES[not called[0]]
         return Cause("code_alone", {"side": side, "called": [*called[0], *called[1]]}, verified=True)
     sides = dict(zip(SIDES, map(", ".join, called), strict=True))
-    return None if called[0] == called[1] else Cause("arguments" if single else "code", sides, verified=True)
+    operations = all(call.module.operation for call in (*slip.reference, *slip.candidate))
+    name = "arguments" if single and operations and alike else "code"
+    return None if called[0] == called[1] else Cause(name, sides, verified=True)
+
+
+def _shown(name: str) -> str:
+    return "_" if name == "other" else name
 
 
 def _rounds(slips: Sequence[Slip]) -> Iterator[Evidence]:

@@ -45,12 +45,9 @@ class Search:
         index = next(theirs for ours, theirs in ties if at.reference.leaves(what)[ours].token == spot.reference.token)
         target = plain[at.candidate.key].leaves(what)[index]
         self._codes = (
-            Code.of(pair.reference, calls.of_reference, spot.reference, whole=True),
+            Code.of(pair.reference, calls.of_reference, spot.reference),
             Code.of(plain[pair.candidate.key], calls.of_candidate, target),
         )
-        leading = self._codes[0].region(spot.reference.token, (), len(self._codes[0].calls)) or ()
-        self._leading = {leaf.token for call in leading for leaf in call.outputs}
-        """The reference's tensors that the value is made of."""
         self._runs = 0
         self._dtype: str | None = None
         self._begin: State | None = self._begun()
@@ -60,7 +57,7 @@ class Search:
         state = self._begin
         if state is None:
             return []
-        handed_on = not self._codes[1].calls or self._codes[1].target in state.right
+        handed_on = self._codes[1].target not in self._codes[1].makers or self._codes[1].target in state.right
         if handed_on and (rest := [*self._rest(state)]):
             return rest
         found: list[Try] = []
@@ -154,7 +151,7 @@ class Search:
         """Return whether the candidate's code knows something more of the reference's then: not what was put in."""
         if before.right.keys() - after.right.keys():
             return False  # what was made in another way is not wrong
-        fresh = (self._both.reference[token] for token in (after.met - before.met) & self._leading)
+        fresh = (self._both.reference[token] for token in (after.led - before.led) & self._codes[0].leading)
         return any(value.tells and not value.is_same(one.value, self._both.bound) for value in fresh)
 
     def _everywhere(self, one: Try, state: State) -> tuple[list[Try], State] | None:

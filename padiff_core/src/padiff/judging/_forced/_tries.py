@@ -53,11 +53,11 @@ def tries(both: BothCodes, state: State) -> Iterator[Try]:
     regions = {
         token: both.ours.region(token, state.met, MOST)
         for token in dict.fromkeys(made)
-        if token in both.reference and token not in state.met
+        if token in both.reference and token not in state.led
     }
     lacking = {token: region for token, region in regions.items() if region is not None}
     taken: dict[int, tuple[Call, ...]] = {
-        leaf.token: () for call in ours for leaf in call.inputs if leaf.token in state.met
+        leaf.token: () for call in ours for leaf in call.inputs if leaf.token in state.led
     }
     for call in theirs:
         wrong = False
@@ -129,7 +129,7 @@ def _taken_otherwise(
         alike = constant or both.are_alike([value], both.taken(region))
         own = () if alike or maker is None or not region else (maker,)
         slip = both.slip(state, region, own, call)
-        if not region:
+        if not region or own:
             names = both.ours.name_of(one), both.theirs.name_of(token)
             numbers = _few(other.array), _few(value.array)
             slip = attrs.evolve(slip, taken=numbers if constant else names)
