@@ -61,6 +61,7 @@ CAUSES: Mapping[str, Phrase] = {
     "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
     "code": "computed as {reference} in the reference, as {candidate} in the candidate",
     "code_alone": "{called:all} in the {side} only",
+    "constants": "a tensor made of no input: {reference} in the reference, {candidate} in the candidate",
     "taken": "{taker} takes {reference} in the reference, {candidate} in the candidate",
     "several": lambda data: "; and ".join(data["causes"]),
     "calls": "{name:module} is called {reference:times} in the reference, {candidate:times} in the candidate",
@@ -283,10 +284,11 @@ EVIDENCE: Mapping[str, Phrase] = {
     **EVIDENCE_OF_STEPS,
     "not_compared": "{why}",
     "rounds": lambda data: (
-        f"each of the {data['of']} times that the candidate's line runs"
-        if len(data["which"]) == data["of"]
-        else f"in no. {few(list(map(str, data['which'])))} of the {data['of']} times that the candidate's line runs"
+        f"{data['called']}: "
+        + ("each of" if len(data["which"]) == data["of"] else f"in no. {few(list(map(str, data['which'])))} of")
+        + f" the {data['of']} times that the candidate's line runs"
     ),
+    "more_differs": "with that put right the value differs still: something else is wrong in that code, too",
     "between_lines": "it arises in {reference:span} of the reference, in {candidate:span} of the candidate",
     "free_run": "right when fed from the reference; figures from a sample of elements",
 }

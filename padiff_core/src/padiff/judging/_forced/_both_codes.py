@@ -29,6 +29,8 @@ class Slip:
     """By side, of each call: what its inputs are called, by the value that they hold."""
     taken: tuple[str, str] | None = None
     """Where neither side has one: what the taker is given on either side."""
+    constant: bool = False
+    """Whether that is made of no input."""
     round: tuple[int, int] = (0, 1)
     """Which call of this operation by this line it is on the candidate's side, and of how many."""
 
@@ -46,6 +48,8 @@ class State:
     """The reference's that the candidate's code knows."""
     led: set[int]
     """Those of them that hold what the candidate's result is made of."""
+    there: set[int]
+    """Those that it has in their shape, element by element."""
     error: float
     result: Value | None
 
@@ -79,18 +83,21 @@ class BothCodes:
         right: dict[int, list[int]] = {}
         met: set[int] = set()
         led: set[int] = set()
+        there: set[int] = set()
         for token, value in values.items():
             same = self.known.same(value)
             met |= {*same}
-            led |= {*same} if token in self.theirs.leading else set()
+            if token in self.theirs.leading:
+                led |= {*same}
+                there |= {one for one in same if value.is_same_there(self.reference[one], self.bound)}
             if same or token in self.theirs.names:
                 right[token] = same
-        return State(put, shown, values, right, met, led, error, result)
+        return State(put, shown, values, right, met, led, there, error, result)
 
     def unlike(self, state: State) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
         """Return the calls on both sides that make the result of what both sides know, as it lies there."""
         firm = {token for token, same in state.right.items() if not self.is_turned(state.values[token], same)}
-        ours = self.ours.region(self.ours.target, state.met | self.ours.names.keys(), len(self.ours.calls))
+        ours = self.ours.region(self.ours.target, state.there | self.ours.names.keys(), len(self.ours.calls))
         return ours or (), self.theirs.region(self.theirs.target, firm, len(self.theirs.calls)) or ()
 
     def is_turned(self, value: Value, same: Sequence[int]) -> bool:

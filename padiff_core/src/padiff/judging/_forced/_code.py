@@ -18,6 +18,8 @@ from padiff.trace import Call, Key, Leaf
 
 _MASKED = 1e3
 """How far below zero elements are taken for masked: -inf here, -1e9 there."""
+_DEPTH = 3
+"""Operations through which it is told what a tensor is."""
 _FEW = 64
 """Elements that tell whether a value is more than a mask."""
 _AXES = 5
@@ -54,10 +56,15 @@ class Code:
         """Return whether a tensor is made of nothing that the call is given."""
         return token not in self.makers and token not in self.names
 
-    def name_of(self, token: int) -> str:
-        """Return what a tensor is in words."""
+    def name_of(self, token: int, depth: int = _DEPTH) -> str:
+        """Return what a tensor is in words: what it is made of, where that is one tensor."""
         maker = self.makers.get(token)
-        return self.names.get(token, "a constant") if maker is None else f"what {maker.path.rpartition('.')[2]} gives"
+        if maker is None:
+            return self.names.get(token, "a constant")
+        name, given = maker.path.rpartition(".")[2], {leaf.token for leaf in maker.inputs}
+        if len(given) > 1 or not given or not depth:
+            return f"what {name} gives"
+        return f"{name} of {self.name_of(next(iter(given)), depth - 1)}"
 
     @property
     def keys(self) -> list[Key]:
@@ -180,7 +187,9 @@ class Value:
         return self.both is None and self.plain.size > 1 and bool(np.ptp(self.plain))
 
     def is_same_there(self, other: Value, bound: float) -> bool:
-        """Return whether another of its shape holds the same element by element."""
+        """Return whether another has its shape, and holds the same element by element."""
+        if self.array.shape != other.array.shape:
+            return False
         return float(np.linalg.norm(self.plain - other.plain)) <= bound * self.figures[0]
 
     def arranged(self, shape: tuple[int, ...], *, loose: bool = False) -> Iterator[NDArray[np.float64]]:

@@ -24,23 +24,25 @@ def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[K
     """
     named = {_name(finding_of(one, source=True, step=0)): one for one in judge.forward(rough=True)}
     hints: set[object] = set()
+    searched: dict[object, Search] = {}
     for source in sources:
-        found = named.get(_name(source))
+        name = _name(source)
+        found = named.get(name)
         spot = None if found is None else found.spot
-        if found is None or spot is None or spot.owner is None:
-            yield source
-            continue
-        search = Search(judge.settler.bench, found.pair, spot, plain, hints)
-        slips = search.slips()
-        yield _caused(source, slips) if slips else _narrowed(source, search.lines())
+        if found is not None and spot is not None and spot.owner is not None:
+            if name not in searched:  # in a step behind it is the same
+                searched[name] = Search(judge.settler.bench, found.pair, spot, plain, hints)
+            slips, whole = searched[name].slips
+            source = _caused(source, slips, whole=whole) if slips else _narrowed(source, searched[name].lines())
+        yield source
 
 
 def _name(one: Finding) -> object:
     return one.candidate.path, one.candidate.call, one.between, one.what
 
 
-def _caused(source: Finding, slips: Sequence[Slip]) -> Finding:
-    """Return a source with slips as its cause, at the lines of the first."""
+def _caused(source: Finding, slips: Sequence[Slip], *, whole: bool) -> Finding:
+    """Return a source with slips as its cause, at the lines of the first; ``whole`` says whether they explain all."""
     rounds: dict[Cause, list[Slip]] = {}
     for slip in slips:
         cause = _cause(slip)
@@ -49,9 +51,10 @@ def _caused(source: Finding, slips: Sequence[Slip]) -> Finding:
     if not rounds:
         return source
     causes, first = list(rounds), next(iter(rounds.values()))[0]
+    more = [] if whole else [Evidence("more_differs")]
     return attrs.evolve(
         source,
-        evidence=(*itertools.chain(*map(_rounds, rounds.values())), *source.evidence),
+        evidence=(*itertools.chain(*map(_rounds, rounds.values())), *more, *source.evidence),
         cause=causes[0] if len(causes) == 1 else Cause("several", {"causes": list(map(str, causes))}, verified=True),
         reference=_at(source.reference, first.reference[-1:]),
         candidate=_at(source.candidate, first.candidate[-1:] or ((first.taker,) if first.taker else ())),
@@ -69,7 +72,10 @@ def _cause(slip: Slip) -> Cause | None:
     """Return a slip as a cause; None where its words would not tell both sides apart."""
     if slip.taken is not None and slip.taker is not None:
         taken = dict(zip(SIDES, slip.taken, strict=True))
-        return Cause("taken", {**taken, "taker": slip.taker.path.rpartition(".")[2]}, verified=True)
+        if slip.constant:
+            return Cause("constants", taken, verified=True)
+        told = {**taken, "taker": slip.taker.path.rpartition(".")[2]}
+        return None if slip.taken[0] == slip.taken[1] else Cause("taken", told, verified=True)
     single = len(slip.reference) == len(slip.candidate) == 1
     if single:
         found = cause_between(Pair(slip.reference[0], slip.candidate[0], BY_PLACE), Phase.FORWARD)
@@ -102,7 +108,8 @@ def _rounds(slips: Sequence[Slip]) -> Iterator[Evidence]:
     """Yield in which rounds it is, where the candidate's line runs several times."""
     times = slips[0].round[1]
     if times > 1:
-        yield Evidence.of("rounds", which=sorted({slip.round[0] + 1 for slip in slips}), of=times)
+        called = slips[0].candidate[-1].path.rpartition(".")[2]
+        yield Evidence.of("rounds", called=called, which=sorted({slip.round[0] + 1 for slip in slips}), of=times)
 
 
 def _narrowed(source: Finding, calls: tuple[Sequence[Call], Sequence[Call]]) -> Finding:

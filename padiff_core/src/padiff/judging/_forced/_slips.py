@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 import attrs
 import numpy as np
@@ -52,27 +53,28 @@ class Search:
         self._dtype: str | None = None
         self._begin: State | None = self._begun()
 
-    def slips(self) -> list[Slip]:
-        """Return the operations that differ; nothing where none shows it."""
-        state = self._begin
-        if state is None:
-            return []
-        handed_on = self._codes[1].target not in self._codes[1].makers or self._codes[1].target in state.right
-        if handed_on and (rest := [*self._rest(state)]):
-            return rest
-        found: list[Try] = []
-        while state.error > self._both.bound:
+    @cached_property
+    def slips(self) -> tuple[list[Slip], bool]:
+        """Return the operations that differ, and whether they are all; nothing where none shows it."""
+        state, found = self._begin, list[Try]()
+        while state is not None and state.error > self._both.bound:
+            if self._is_handed_on(state) and (rest := [*self._rest(state)]):
+                return [*map(self._numbered, found), *rest], True
             step = self._next(state)
             if step is None:
-                break
+                told = [self._numbered(one) for one in found if one.alike and one.slip.reference and one.slip.candidate]
+                rest = [*self._rest(state)]
+                return [*told, *rest], bool(rest)
             more, state = step
             found += more
-        if state.error <= self._both.bound:
+        if state is not None:
             found = self._needed(found, state)
             self._hints.update(one.line for one in found)
-            return [*map(self._numbered, found)]
-        told = [self._numbered(one) for one in found if one.alike and one.slip.reference and one.slip.candidate]
-        return [*told, *self._rest(state)]
+        return [*map(self._numbered, found)], True
+
+    def _is_handed_on(self, state: State) -> bool:
+        """Return whether the candidate's result is what it was given, or what the reference goes on from."""
+        return self._codes[1].target not in self._codes[1].makers or self._codes[1].target in state.right
 
     def lines(self) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
         """Return the calls on both sides that make the value of what both sides know."""

@@ -53,9 +53,10 @@ def tries(both: BothCodes, state: State) -> Iterator[Try]:
     regions = {
         token: both.ours.region(token, state.met, MOST)
         for token in dict.fromkeys(made)
-        if token in both.reference and token not in state.led
+        if token in both.reference and token not in state.there
     }
-    lacking = {token: region for token, region in regions.items() if region is not None}
+    made_there = {token: region for token, region in regions.items() if region is not None}
+    lacking = {token: region for token, region in made_there.items() if token not in state.led}
     taken: dict[int, tuple[Call, ...]] = {
         leaf.token: () for call in ours for leaf in call.inputs if leaf.token in state.led
     }
@@ -71,7 +72,7 @@ def tries(both: BothCodes, state: State) -> Iterator[Try]:
             wrong = True
             region = both.theirs.region(leaf.token, state.right, MOST)
             yield from _left_out(both, state, region or (call,), at, value)
-            yield from _made_otherwise(both, state, region, at, value, lacking) if region else ()
+            yield from _made_otherwise(both, state, region, at, value, made_there) if region else ()
         others = [leaf for leaf in call.inputs if leaf.token not in state.right]
         for index, leaf in enumerate(call.inputs if wrong else ()):
             at = (call.key, "input", index)
@@ -110,6 +111,12 @@ def _made_otherwise(
     given = [state.values[token] for token in given_to(region) if token in state.values]
     for token, calls in lacking.items():
         other, alike = both.reference[token], both.are_alike(given, both.taken(calls), all_of=True)
+        handed_on = any(one.is_same(other, both.bound) for one in given)
+        laid_so = other.array.shape == value.array.shape and not any(
+            one.is_same_there(other, both.bound) for one in given
+        )
+        if handed_on and not laid_so:
+            continue  # what is given, as it is: that is left out
         if calls and is_told(calls, region) and (other.array.size == value.array.size or alike):
             sure = alike or not other.is_same(both.result, both.bound)
             yield Try(both.slip(state, calls, region, region[-1]), at, other, token, sure, alike)
@@ -132,7 +139,7 @@ def _taken_otherwise(
         if not region or own:
             names = both.ours.name_of(one), both.theirs.name_of(token)
             numbers = _few(other.array), _few(value.array)
-            slip = attrs.evolve(slip, taken=numbers if constant else names)
+            slip = attrs.evolve(slip, taken=numbers if constant else names, constant=constant)
         yield Try(slip, at, other, one, alike=alike)
 
 

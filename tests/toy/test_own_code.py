@@ -1,0 +1,297 @@
+"""Name what differs in a module's own code: the operation, its line, and how both sides call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+X = (np.random.default_rng(0).standard_normal((5, 4), dtype=np.float32) * 1e-2,)
+
+
+class Weighed(rows.Module):
+    """Blocks whose own code scales, weighs and bends what a layer gives."""
+
+    def __init__(self) -> None:
+        self.blocks = rows.ModuleList(*(WeighedBlock() for _ in range(3)))
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class WeighedBlock(rows.Module):
+    def __init__(self) -> None:
+        self.into, self.out = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.out(F.softmax(self.into(x) * 0.5) * F.tanh(x))
+
+
+class WeighedPort(columns.Layer):
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        self.blocks = columns.Layers(*map(WeighedBlockPort, faults))
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class WeighedBlockPort(columns.Layer):
+    def __init__(self, fault: str) -> None:
+        self.last, self.first, self.fault = columns.Dense(4, 4), columns.Dense(4, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        bent = F.sigmoid(x) if self.fault == "bend first" else None
+        scores = self.first(x) * (0.7 if "otherwise" in self.fault else 0.6 if "scale" in self.fault else 0.5)
+        weights = F.softmax(scores)
+        if "more" in self.fault:
+            weights = weights * 1.1
+        if bent is None:
+            bent = F.sigmoid(x) if self.fault.endswith("bend") else F.tanh(x)
+        y = self.last(weights * bent)
+        return x + (y * 1.1 if "end" in self.fault.split() else y)
+
+
+@pytest.mark.parametrize(
+    ("faults", "cause", "said"),
+    [
+        (("", "scale", ""), "called as mul(_, 0.5) in the reference, as mul(_, 0.6) in the candidate", "1 source ("),
+        (
+            ("scale",) * 3,
+            "called as mul(_, 0.5) in the reference, as mul(_, 0.6) in the candidate",
+            "1 source in 3 places",
+        ),
+        (("", "", "bend"), "kind: tanh (tanh) in the reference, sigmoid (sigmoid) in the candidate", "1 source ("),
+        (
+            ("bend first", "", ""),
+            "kind: tanh (tanh) in the reference, sigmoid (sigmoid) in the candidate",
+            "1 source (",
+        ),
+        (
+            ("scale bend", "", ""),
+            "called as mul(_, 0.5) in the reference, as mul(_, 0.6) in the candidate; "
+            "and kind: tanh (tanh) in the reference, sigmoid (sigmoid) in the candidate",
+            "1 source (",
+        ),
+        (
+            ("scale more", "", ""),
+            "called as mul(_, 0.5) in the reference, as mul(_, 0.6) in the candidate; "
+            "and mul(_, 1.1) in the candidate only",
+            "1 source (",
+        ),
+        (
+            ("scale", "scale otherwise", "scale"),
+            {f"called as mul(_, 0.5) in the reference, as mul(_, {n}) in the candidate" for n in (0.6, 0.7)},
+            "3 sources (",
+        ),
+    ],
+    ids=[
+        "one-block",
+        "every-block",
+        "another-function",
+        "before-the-calls-around",
+        "two-faults-in-one-value",
+        "and-one-more-operation",
+        "each-block-its-own",
+    ],
+)
+def test_the_operation_that_differs_in_own_code_is_the_cause(faults: Any, cause: Any, said: str) -> None:
+    """It was named where operations were asked for, and with its line where the code ends that is wrong."""
+    report = padiff.diff(Weighed(), WeighedPort(faults), X)
+    assert str(report).startswith(f"not aligned: {said}"), str(report)
+    causes = cause if isinstance(cause, set) else {cause}
+    assert {source.cause and str(source.cause) for source in report.sources} == causes, str(report)
+    if isinstance(cause, str) and "mul" in cause:
+        code = WeighedBlockPort.forward.__code__
+        assert {one.candidate.location for one in report.sources} == {f"{__file__}:{code.co_firstlineno + 2}"}
+
+
+@pytest.mark.parametrize("faults", [("", "scale", ""), ("scale",) * 3], ids=["one-block", "every-block"])
+def test_the_operation_that_differs_is_one_source_in_all_steps(faults: tuple[str, ...]) -> None:
+    """It was one for each step."""
+    reference, candidate = Weighed(), WeighedPort(faults)
+    optimizers = rows.SGD(reference.parameters(), 0.1), columns.Descent(candidate.parameters(), 0.1)
+    report = padiff.diff(reference, candidate, X, optimizers=optimizers, steps=3)
+    assert str(report).startswith(f"not aligned: 1 source in {3 * sum(map(bool, faults))} places"), str(report)
+
+
+def test_an_operation_that_differs_explains_the_code_that_it_is_in() -> None:
+    """Another call of that operation, by the right code around, was taken for it; and two lines for one."""
+    report = padiff.diff(Weighed(), WeighedPort(("scale end", "", "")), X)
+    wrong = {one.between: one.cause and one.cause.name for one in report.sources}
+    assert wrong == {("first", "last"): "arguments", ("last", "end"): "code_alone"}, str(report)
+    exchanged = padiff.diff(Scaled(), ScaledPort(), X, operations=True)
+    assert [one.candidate.path for one in exchanged.sources] == ["mul", "mul"], str(exchanged)
+
+
+class Scaled(rows.Module):
+    """Two numbers in two lines."""
+
+    def __init__(self) -> None:
+        self.linear = rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(self.linear(x) * 0.5)
+        return y * 0.25
+
+
+class ScaledPort(columns.Layer):
+    """The same, exchanged."""
+
+    def __init__(self) -> None:
+        self.layer = columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(self.layer(x) * 0.25)
+        return y * 0.5
+
+
+class Twice(rows.Module):
+    """A value that is used twice: given to a layer, and bent for the next one."""
+
+    def __init__(self) -> None:
+        self.one, self.two = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = x * 0.5
+        first = self.one(y + 1.0)
+        return self.two(F.tanh(y) * 2.0) + first
+
+
+class TwicePort(columns.Layer):
+    def __init__(self, scale: float, factor: float) -> None:
+        self.two, self.one = columns.Dense(4, 4), columns.Dense(4, 4)
+        self.scale, self.factor = scale, factor
+
+    def forward(self, x: Any) -> Any:
+        y = x * self.scale
+        first = self.one(y + 1.0)
+        return self.two(F.tanh(y) * self.factor) + first
+
+
+@pytest.mark.parametrize(
+    ("scale", "factor", "said", "causes"),
+    [
+        (0.6, 2.0, "1 source in 2 places", ["0.6", "0.6"]),
+        (0.6, 3.0, "2 sources (", ["0.6", "3.0"]),
+        (0.5, 3.0, "1 source (", ["3.0"]),
+    ],
+    ids=["what-is-used-twice", "two-faults", "the-later-one"],
+)
+def test_what_is_used_again_is_wrong_for_the_reason_of_its_first_use(
+    scale: float, factor: float, said: str, causes: list[str]
+) -> None:
+    """The later use had no cause, or none of two faults had one; and one fault was a source for each use."""
+    report = padiff.diff(Twice(), TwicePort(scale, factor), X)
+    assert str(report).startswith(f"not aligned: {said}"), str(report)
+    assert [str(one.cause).split(", ")[-1].partition(")")[0] for one in report.sources] == causes, str(report)
+
+
+class Looped(rows.Module):
+    def __init__(self, rounds: int, factor: float = 0.1) -> None:
+        self.layer, self.rounds, self.factor = rows.Linear(4, 4), rounds, factor
+
+    def forward(self, x: Any) -> Any:
+        x = self.layer(x)
+        for _ in range(self.rounds):
+            x = x + F.tanh(x) * self.factor
+        return x
+
+
+@pytest.mark.parametrize("rounds", [3, 400], ids=["few", "many"])
+def test_a_long_loop_is_not_looked_into(rounds: int) -> None:
+    """Each round would be judged by itself: seconds for what takes none."""
+    (source,) = padiff.diff(Looped(rounds), Looped(rounds, 0.11), X).sources
+    assert (source.cause is not None) is (rounds == 3), source
+
+
+class Mixed(rows.Module):
+    """Attention by hand behind a gate: functions, operators, axes exchanged, a mask, a loop."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.out = rows.Linear(6, 6), rows.Linear(6, 6), rows.Linear(6, 6)
+
+    def forward(self, x: Any) -> Any:
+        b, t, _ = x.shape
+        q, k = self.q(x).reshape(b, t, 2, 3).transpose(0, 2, 1, 3), self.k(x).reshape(b, t, 2, 3).transpose(0, 2, 1, 3)
+        scores = (q @ k.transpose(0, 1, 3, 2)) * 0.5
+        scores = F.softmax(scores + type(x)(np.triu(np.full((t, t), -np.inf, np.float32), 1)))
+        y = (scores @ k).transpose(0, 2, 1, 3).reshape(b, t, 6)
+        centred = y - y.mean(1, keepdims=True)
+        for _ in range(4):
+            y = centred + F.tanh(y) * 0.25
+        return x + self.out(F.relu(y)) * 0.5
+
+
+class MixedPort(columns.Layer):
+    """The same in another hand: heads behind steps, a mask that is added, numbers that divide."""
+
+    def __init__(self, fault: str) -> None:
+        self.last, self.keys, self.queries = columns.Dense(6, 6), columns.Dense(6, 6), columns.Dense(6, 6)
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        b, t, _ = x.shape
+        fault = self.fault
+        k, q = self.keys(x).reshape(b, t, 2, 3), self.queries(x).reshape(b, t, 2, 3)
+        if fault == "exchanged":
+            q, k = k, q
+        at = k.transpose(0, 2, 3, 1)
+        scores = q.transpose(0, 2, 1, 3) @ at
+        scores = scores if fault == "no scale" else scores / (4.0 if fault == "scale" else 2.0)
+        mask = 1.0 - np.tril(np.ones((t, t), np.float32), 1 if fault == "mask" else 0)
+        scores = F.softmax(scores + type(x)(mask) * -1e9, axis=-2 if fault == "axis" else -1)
+        values = k.transpose(0, 2, 1, 3)
+        y = scores @ (F.relu(values) if fault == "extra" else values)
+        y = (y if fault == "merge" else y.transpose(0, 2, 1, 3)).reshape(b, t, 6)
+        mean = y.mean(2 if fault == "mean" else 1, keepdims=True)
+        centred = mean - y if fault == "sign" else y - mean
+        for number in range(4):
+            y = F.tanh(y) * (0.3 if fault == "loop" or (fault == "third" and number == 2) else 0.25) + centred
+        y = self.last(y if fault == "no function" else F.relu(y)) / 2.0
+        return y if fault == "no residual" else y + (y if fault == "other" else x)
+
+
+_BATCH = (np.random.default_rng(3).standard_normal((4, 5, 6), dtype=np.float32),)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("scale", "called as mul(_, 0.5) in the reference, as div(_, 4.0) in the candidate"),
+        ("no scale", "mul(_, 0.5) in the reference only"),
+        ("axis", "called as softmax(_) in the reference, as softmax(_, axis=-2) in the candidate"),
+        ("extra", "relu(_) in the candidate only"),
+        ("merge", "called as reshape(a[4, 5, 2, 3], 4, 5, 6) in the reference, as reshape(a[4, 2, 5, 3], 4, 5, 6)"),
+        ("mean", "called as mean(_, 1, keepdims=True) in the reference, as mean(_, 2, keepdims=True)"),
+        ("sign", "called as sub(a, b) in the reference, as sub(b, a) in the candidate"),
+        ("loop", "called as mul(_, 0.25) in the reference, as mul(_, 0.3) in the candidate"),
+        ("third", "called as mul(_, 0.25) in the reference, as mul(_, 0.3) in the candidate"),
+        ("no function", "relu(_) in the reference only"),
+        ("no residual", "add(a, b) in the reference only"),
+        ("other", "add takes the input x in the reference, div of the output of last in the candidate"),
+        ("mask", "a tensor made of no input: [0, -inf, -inf, -inf, ...] in the reference, [0, 0, 1, 1, ...] in"),
+        ("exchanged", "called as matmul(a[4, 2, 5, 3], b[4, 2, 3, 5]) in the reference, as matmul(b[4, 2, 5, 3], a[4"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_in_own_code_is_found_by_its_values(fault: str, told: str) -> None:
+    """Other names, another order of axes, and what one side alone calls had no cause."""
+    assert padiff.diff(Mixed(), MixedPort(""), _BATCH).aligned
+    report = padiff.diff(Mixed(), MixedPort(fault), _BATCH)
+    (source,) = report.sources
+    assert str(source.cause).startswith(told), str(report)
+    rounds = {
+        "loop": "mul: each of the 4 times that the candidate's line runs",
+        "third": "mul: in no. 3 of the 4 times that the",
+    }
+    assert [one for one in source.evidence if one.kind == "rounds"] == [] or fault in rounds, str(report)
+    assert rounds.get(fault, "") in str(report)
