@@ -295,3 +295,49 @@ def test_what_is_wrong_in_own_code_is_found_by_its_values(fault: str, told: str)
     }
     assert [one for one in source.evidence if one.kind == "rounds"] == [] or fault in rounds, str(report)
     assert rounds.get(fault, "") in str(report)
+
+
+class Image(rows.Module):
+    """Two convolutions, and a gate of each channel between them."""
+
+    def __init__(self) -> None:
+        self.one, self.two = rows.Conv2d(3, 4, 3), rows.Conv2d(4, 2, 3)
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(self.one(x))
+        return self.two(y * F.sigmoid(y.mean((2, 3), keepdims=True)) - y * 0.25)
+
+
+class ImagePort(columns.Layer):
+    """The same with the channels last."""
+
+    def __init__(self, fault: str) -> None:
+        self.last, self.first, self.fault = columns.Conv(4, 2, 3), columns.Conv(3, 4, 3), fault
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(self.first(x.transpose(0, 2, 3, 1)))
+        gate = F.sigmoid(y.mean((1, 3) if self.fault == "axes" else (1, 2), keepdims=True))
+        less = y * (0.5 if self.fault == "scale" else 0.25)
+        y = less - gate * y if self.fault == "sign" else gate * y if self.fault == "less" else gate * y - less
+        return self.last(y).transpose(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (
+            "axes",
+            "called as mean(a[2, 4, 6, 5], (2, 3), keepdims=True) in the reference, as mean(a[2, 6, 5, 4], (1, 3)",
+        ),
+        ("scale", "called as mul(a[2, 4, 6, 5], 0.25) in the reference, as mul(a[2, 6, 5, 4], 0.5) in the candidate"),
+        ("sign", "called as sub(a[2, 4, 6, 5], b[2, 4, 6, 5]) in the reference, as sub(b[2, 6, 5, 4], a[2, 6, 5, 4])"),
+        ("less", "sub(a, b) in the reference only"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_in_another_order_of_axes_is_found(fault: str, told: str) -> None:
+    batch = (np.random.default_rng(4).standard_normal((2, 3, 8, 7), dtype=np.float32),)
+    assert padiff.diff(Image(), ImagePort(""), batch).aligned
+    report = padiff.diff(Image(), ImagePort(fault), batch)
+    (source,) = report.sources
+    assert str(source.cause).startswith(told), str(report)

@@ -196,6 +196,19 @@ class Value:
         """Yield it in the orders of its axes that have a shape; or ``loose``, in all that can be read so."""
         return (one.reshape(shape) for one in _arranged(self.plain, shape, loose=loose))
 
+    def turned_as(self, one: Value, other: Value, bound: float) -> Value:
+        """Return it with its axes in the order in which another value has those of the same value here."""
+        axes = range(one.array.ndim)
+        orders = itertools.permutations(axes) if self.array.ndim == one.array.ndim <= _AXES else iter(())
+        fits = (
+            order
+            for order in orders
+            if one.plain.transpose(order).shape == other.plain.shape
+            and float(np.linalg.norm(one.plain.transpose(order) - other.plain)) <= bound * one.figures[0]
+        )
+        order = next(fits, None)
+        return self if order is None else Value.of(self.array.transpose(order))
+
     def in_place_of(self, other: Value) -> Iterator[NDArray[np.float64]]:
         """Yield arrays that hold it in the shape of another value; of two numbers, in that one's, both ways."""
         shape = other.array.shape

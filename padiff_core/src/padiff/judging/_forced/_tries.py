@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
@@ -118,6 +119,10 @@ def _made_otherwise(
         if handed_on and not laid_so:
             continue  # what is given, as it is: that is left out
         if calls and is_told(calls, region) and (other.array.size == value.array.size or alike):
+            if other.array.size != value.array.size:
+                ties = ((one, same) for one in both.taken(calls) for same in given if same.is_same(one, both.bound))
+                for one, same in itertools.islice(ties, 1):
+                    other = other.turned_as(one, same, both.bound)
             sure = alike or not other.is_same(both.result, both.bound)
             yield Try(both.slip(state, calls, region, region[-1]), at, other, token, sure, alike)
 
