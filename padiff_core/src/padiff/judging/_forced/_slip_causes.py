@@ -14,7 +14,7 @@ from padiff.judging._forced._both_codes import Slip
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._slips import Search
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place
-from padiff.trace import Call, Key, as_called
+from padiff.trace import Call, Key, as_called, samples_otherwise
 
 
 def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[Key, Call]) -> Iterator[Finding]:
@@ -31,8 +31,11 @@ def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[K
         spot = None if found is None else found.spot
         if found is not None and spot is not None and spot.owner is not None:
             if name not in searched:  # in a step behind it is the same
-                searched[name] = Search(judge.settler.bench, found.pair, spot, plain, hints)
+                bench = attrs.evolve(judge.settler.bench, evaluating=source.rests_on("evaluation_mode"))
+                searched[name] = Search(bench, found.pair, spot, plain, hints)
             slips, whole = searched[name].slips
+            if source.rests_on("distribution"):  # two draws differ, however they are made
+                slips = [slip for slip in slips if _draw_otherwise(slip)]
             source = _caused(source, slips, whole=whole) if slips else _narrowed(source, searched[name].lines())
         yield source
 
@@ -59,6 +62,11 @@ def _caused(source: Finding, slips: Sequence[Slip], *, whole: bool) -> Finding:
         reference=_at(source.reference, first.reference[-1:]),
         candidate=_at(source.candidate, first.candidate[-1:] or ((first.taker,) if first.taker else ())),
     )
+
+
+def _draw_otherwise(slip: Slip) -> bool:
+    both = zip(slip.reference[-1:], slip.candidate[-1:], strict=False)
+    return any(samples_otherwise(ours, theirs) for ours, theirs in both)
 
 
 def _at(place: Place, calls: Sequence[Call]) -> Place:
