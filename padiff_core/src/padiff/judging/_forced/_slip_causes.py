@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from padiff.alignment import BY_PLACE, Pair
+from padiff.forcing import Spot
 from padiff.judging._causes import cause_between
 from padiff.judging._findings import finding_of, place_of
 from padiff.judging._forced._both_codes import Slip
@@ -29,7 +30,7 @@ def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[K
         name = _name(source)
         found = named.get(name)
         spot = None if found is None else found.spot
-        if found is not None and spot is not None and spot.owner is not None:
+        if found is not None and spot is not None and spot.owner is not None and _is_tied(spot, plain):
             if name not in searched:  # in a step behind it is the same
                 bench = attrs.evolve(judge.settler.bench, evaluating=source.rests_on("evaluation_mode"))
                 searched[name] = Search(bench, found.pair, spot, plain, hints)
@@ -38,6 +39,12 @@ def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[K
                 slips = [slip for slip in slips if _draw_otherwise(slip)]
             source = _caused(source, slips, whole=whole) if slips else _narrowed(source, searched[name].lines())
         yield source
+
+
+def _is_tied(spot: Spot, plain: Mapping[Key, Call]) -> bool:
+    """Return whether both sides have a value in one shape, by which its code can be asked."""
+    known = {spot.pair.key, spot.owner.key if spot.owner is not None else spot.pair.key} <= plain.keys()
+    return known and spot.reference.shape == spot.candidate.shape
 
 
 def _name(one: Finding) -> object:

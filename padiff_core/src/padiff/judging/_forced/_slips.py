@@ -143,7 +143,7 @@ class Search:
     def _readings(self, one: Try, state: State) -> Iterator[Array]:
         """Yield the value as it may be put in, each once; what is given to an operation, as it is."""
         met: list[Array] = []
-        for array in one.value.in_place_of(Value.of(state.shown[one.at])):
+        for array in one.value.in_place_of(Value.of(state.shown[one.at])) if one.at in state.shown else ():
             most = 1 if one.token is None else _READINGS
             if len(met) < most and not any(np.array_equal(array, other) for other in met):
                 met.append(array)
@@ -174,7 +174,7 @@ class Search:
             calls = (*one.slip.reference[:-1], mine), (*one.slip.candidate[:-1], yours)
             slip = attrs.evolve(one.slip, reference=calls[0], candidate=calls[1])
             found.append(attrs.evolve(one, slip=slip, at=at, value=value, token=token))
-            put[at] = next(self._readings(found[-1], state))
+            put[at] = next(self._readings(found[-1], state), value.array)
         after = self._with(put, state)
         if after is None:
             return None
