@@ -37,6 +37,13 @@ VALUES = {
 # -- causes
 
 
+def _both_ways(data: Data) -> str:
+    """Return how each side calls operations, and which values are the same on both, where these have letters."""
+    same = data.get("same", ())
+    told = f" ({', '.join(same)}: the same {'values' if len(same) > 1 else 'value'} on both sides)" if same else ""
+    return f"{data['reference']} in the reference, as {data['candidate']} in the candidate{told}"
+
+
 CAUSES: Mapping[str, Phrase] = {
     **OF_RANKS,
     **CAUSES_OF_STEPS,
@@ -58,8 +65,8 @@ CAUSES: Mapping[str, Phrase] = {
         "of each micro-batch the backward pass starts from a multiple of its own of the reference's gradients: "
         f"{few([f'{one:g}' for one in data['times']])} times (a mean over what each holds, on one side over all?)"
     ),
-    "arguments": "called as {reference} in the reference, as {candidate} in the candidate",
-    "code": "computed as {reference} in the reference, as {candidate} in the candidate",
+    "arguments": lambda data: f"called as {_both_ways(data)}",
+    "code": lambda data: f"computed as {_both_ways(data)}",
     "code_alone": "{called:all} in the {side} only",
     "constants": "a tensor made of no input: {reference} in the reference, {candidate} in the candidate",
     "taken": "{taker} takes {reference} in the reference, {candidate} in the candidate",

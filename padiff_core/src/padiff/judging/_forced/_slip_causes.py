@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 
@@ -13,9 +14,13 @@ from padiff.judging._causes import cause_between
 from padiff.judging._findings import finding_of, place_of
 from padiff.judging._forced._both_codes import Slip
 from padiff.judging._forced._judge import Judge
-from padiff.judging._forced._slips import Search
+from padiff.judging._forced._slips import RUNS, Search
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place
 from padiff.trace import Call, Key, as_called, samples_otherwise
+
+_ALL_RUNS = 256
+"""Replays of all calls of a report, but for the few of each that what was found elsewhere takes."""
+_LEAST_RUNS = 4
 
 
 def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[Key, Call]) -> Iterator[Finding]:
@@ -33,7 +38,8 @@ def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[K
         if found is not None and spot is not None and spot.owner is not None and _is_tied(spot, plain):
             if name not in searched:  # in a step behind it is the same
                 bench = attrs.evolve(judge.settler.bench, evaluating=source.rests_on("evaluation_mode"))
-                searched[name] = Search(bench, found.pair, spot, plain, hints)
+                left = _ALL_RUNS - sum(one.runs for one in searched.values())
+                searched[name] = Search(bench, found.pair, spot, plain, hints, min(RUNS, max(left, _LEAST_RUNS)))
             slips, whole = searched[name].slips
             if source.rests_on("distribution"):  # two draws differ, however they are made
                 slips = [slip for slip in slips if _draw_otherwise(slip)]
@@ -97,7 +103,8 @@ def _cause(slip: Slip) -> Cause | None:
         if found is not None and found.name == "settings":
             return attrs.evolve(found, verified=True)
     names = {name for side in slip.named.values() for names in side for name in names}
-    plain = names <= {"a", "_", "other"}  # of one value alone there is nothing to tell apart
+    # Of one value alone, or on one side alone, there is nothing to tell apart.
+    plain = names <= {"a", "_", "other"} or not (slip.reference and slip.candidate)
     alike = "other" not in names
     called = [
         [
@@ -109,7 +116,9 @@ def _cause(slip: Slip) -> Cause | None:
     if not all(called):
         side = SIDES[not called[0]]
         return Cause("code_alone", {"side": side, "called": [*called[0], *called[1]]}, verified=True)
-    sides = dict(zip(SIDES, map(", ".join, called), strict=True))
+    sides: dict[str, Any] = dict(zip(SIDES, map(", ".join, called), strict=True))
+    letters = sorted({name[0] for name in names - {"_", "other"}})
+    sides |= {} if plain else {"same": letters}
     operations = all(call.module.operation for call in (*slip.reference, *slip.candidate))
     name = "arguments" if single and operations and alike else "code"
     return None if called[0] == called[1] else Cause(name, sides, verified=True)

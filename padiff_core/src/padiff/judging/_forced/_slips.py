@@ -22,7 +22,7 @@ from padiff.judging._forced._tries import Try, tries
 from padiff.numerics import CONSTANT, UNSETTLED, Array, epsilon_of
 from padiff.trace import Call, Key
 
-_RUNS = 32
+RUNS = 32
 """Replays of one call."""
 _CELLS = 1 << 25
 """Elements of all values of a code that is not looked into: 256 MiB."""
@@ -36,11 +36,13 @@ class Search:
     """Look for what is wrong in the code that makes one value of a call.
 
     ``plain`` holds the calls of the candidate's run, in which each tensor has one token, however it is read. Lines that
-    were found elsewhere are ``hints``, which are tried first.
+    were found elsewhere are ``hints``, which are tried first; the code is replayed ``most`` times at the most.
     """
 
-    def __init__(self, bench: Bench, pair: Pair, spot: Spot, plain: Mapping[Key, Call], hints: set[object]) -> None:
-        self._bench, self._pair, self._spot, self._hints = bench, pair, spot, hints
+    def __init__(
+        self, bench: Bench, pair: Pair, spot: Spot, plain: Mapping[Key, Call], hints: set[object], most: int = RUNS
+    ) -> None:
+        self._bench, self._pair, self._spot, self._hints, self._most = bench, pair, spot, hints, most
         at, calls, what = spot.pair, bench.alignment, spot.what
         ties = at.inputs if what == "input" else at.outputs
         index = next(theirs for ours, theirs in ties if at.reference.leaves(what)[ours].token == spot.reference.token)
@@ -49,7 +51,7 @@ class Search:
             Code.of(pair.reference, calls.of_reference, spot.reference),
             Code.of(plain[pair.candidate.key], calls.of_candidate, target),
         )
-        self._runs = 0
+        self.runs = 0
         self._dtype: str | None = None
         self._begin: State | None = self._begun()
 
@@ -102,7 +104,7 @@ class Search:
         return None
 
     def _replayed(self, put: Mapping[Slotted, Array]) -> Replayed:
-        self._runs += 1
+        self.runs += 1
         shown = self._codes[1].keys
         return self._bench.run(self._pair, False, self._truth, dtype=self._dtype, backward=False, shown=shown, put=put)
 
@@ -116,7 +118,7 @@ class Search:
 
     def _with(self, put: Mapping[Slotted, Array], state: State) -> State | None:
         """Return what the candidate shows with more put in; None where it does not run so."""
-        if self._runs >= _RUNS:
+        if self.runs >= self._most:
             return None
         put = {**state.put, **put}
         try:
