@@ -154,7 +154,7 @@ class Value:
     @classmethod
     def of(cls, array: Array) -> Value:
         """Return the value of an array."""
-        plain = np.array(array.real if array.dtype.kind == "c" else array, np.float64)
+        plain = np.array(array.real + 2**0.5 * array.imag if array.dtype.kind == "c" else array, np.float64)
         masked = ~(plain > -_MASKED)
         if masked.any():
             plain[masked] = -1 - 2 * np.abs(plain[~masked]).max(initial=0)
@@ -165,7 +165,8 @@ class Value:
             plain = (plain == both[1]).astype(np.float64)
             both = float(first), float(rarer)
         with np.errstate(all="ignore"):
-            figures = float(np.linalg.norm(plain)), float(plain.sum()), float((plain**3).sum())
+            flat = plain.reshape(-1)
+            figures = float(np.linalg.norm(flat)), float(flat.sum()), float(np.dot(flat * flat, flat))
         return cls(array, plain, figures, both)
 
     def is_same(self, other: Value, bound: float) -> bool:
@@ -179,7 +180,7 @@ class Value:
             return False
         ways = ((self, other), (other, self))
         readings = ((one, reading) for one, two in ways for reading in two.arranged(one.plain.shape, loose=True))
-        return any(float(np.linalg.norm(one.plain - reading)) <= bound * size for one, reading in readings)
+        return any(_is_near(one.plain, reading, bound * size) for one, reading in readings)
 
     @property
     def tells(self) -> bool:
@@ -225,6 +226,14 @@ class Value:
 
     def _read(self, shape: tuple[int, ...]) -> Iterator[Array]:
         return (one.reshape(shape) for one in _arranged(self.array, shape, loose=False))
+
+
+def _is_near(one: NDArray[np.float64], other: NDArray[np.float64], most: float) -> bool:
+    """Return whether two arrays of one shape are no further apart than that; a few elements are looked at first."""
+    few = np.fromiter(one.flat, np.float64, min(_FEW, one.size)) - np.fromiter(
+        other.flat, np.float64, min(_FEW, one.size)
+    )
+    return float(np.linalg.norm(few)) <= most and float(np.linalg.norm(one - other)) <= most
 
 
 def _two_of(plain: NDArray[np.float64]) -> tuple[float, float] | None:

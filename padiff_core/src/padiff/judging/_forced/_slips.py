@@ -130,11 +130,14 @@ class Search:
         """Return what mends the result, or something on the way to it, and what shows then; the fewest calls first."""
         bound = self._both.bound
         for one in sorted(tries(self._both, state), key=lambda one: (one.line not in self._hints, *one.rank)):
-            all_ways = [self._with({one.at: array}, state) for array in self._readings(one, state)]
-            ran = [after for after in all_ways if after is not None]
-            after = min(ran, key=lambda after: after.error, default=None)
-            if after is None or after.error > bound:
-                after = next((after for after in ran if self._mends(after, state, one)), None)
+            after = None
+            for array in self._readings(one, state):
+                tried = self._with({one.at: array}, state)
+                if tried is not None and tried.error <= bound:
+                    after = tried
+                    break
+                if tried is not None and after is None and self._mends(tried, state, one):
+                    after = tried
             everywhere = self._everywhere(one, state) if after is not None or one.alike else None
             if everywhere is not None:
                 return everywhere
