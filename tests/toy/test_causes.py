@@ -110,6 +110,7 @@ def test_each_value_that_one_piece_of_code_makes_wrong_is_told_with_why() -> Non
     alone = "{} in the candidate only"
     assert causes == {"": alone.format("add(_, _)"), "one": alone.format("mul(_, 2.0)"), "two": None}, str(report)
     said = str(report)
+    assert said.startswith("not aligned: 2 sources in 3 places"), said  # what no cause is known of is no third one
     assert "the module's own code, before the candidate's one" in said
     assert "one, two -> here -> the output" in said
     assert "the candidate has the reference's input x there" in said

@@ -44,7 +44,7 @@ def _with_rows(known: Correspondence, sides: Sides, meter: Meter) -> Corresponde
 def in_best_order(found: Recorded, step: int, known: Correspondence, sides: Sides, meter: Meter) -> Correspondence:
     """Return the correspondence with parameters' rows in another order where the code goes with them, else in order.
 
-    It does where neither what holds them nor what calls that makes anything wrong when their values are read so.
+    It does where neither what holds them, all of it, nor what calls that is wrong when their values are read so.
     """
     if not known.row_orders:
         return known
@@ -53,12 +53,15 @@ def in_best_order(found: Recorded, step: int, known: Correspondence, sides: Side
     read = as_read(_with_rows(read, sides, meter) or read, evidence)
     tried = found.forked()
     tried.gather(step, (sides[0], read_in(sides[1], read.axes)), read, meter)
-    forward = (one for one in tried.findings if one.source and one.phase is Phase.FORWARD)
-    wrong = {one.candidate.path for one in forward}
+    phases = (Phase.FORWARD, Phase.PARAMETER)
+    wrong = {one.candidate.path for one in tried.findings if one.source and one.phase in phases}
+
+    callers = {pair.candidate.module.class_name for pair in read.alignment.pairs if pair.candidate.path in wrong}
 
     def stays(match: UnitMatch) -> bool:
         calls = [pair.candidate for pair in read.alignment.using(match.candidate.module.path)]
-        return wrong.isdisjoint(call.path for one in calls for call in (one, one.parent) if call is not None)
+        around = {call.parent.module.class_name for call in calls if call.parent is not None}  # converted in one way
+        return callers.isdisjoint(around) and wrong.isdisjoint(call.path for call in calls)
 
     plain = known.in_order(lambda match: not stays(match))
     return read if plain is known else in_best_order(found, step, plain, sides, meter)

@@ -90,12 +90,14 @@ def _block(block: Block, total: int, shared: Collection[Evidence], step: int | N
     yield from several("dataflow", _all(words.dataflow, findings), most=MOST_PLACES)
     others = list(_elsewhere(findings, step))
     yield from several("also at", others, most=MOST_PLACES, rest="(report.sources has all)")
-    if first.cause:
-        yield from several("cause", first.cause.splitlines(), "cause")
+    cause = next((one.cause for one in findings if one.cause), None)
+    if cause:
+        yield from several("cause", cause.splitlines(), "cause")
     worst = max(findings, key=lambda finding: finding.figures.rel_l2 if finding.figures else -1.0)
     yield from several("difference", words.difference(worst, of=len(findings)))
-    own = [one for one in first.evidence if one not in shared]
-    yield from several("evidence", own, most=MOST_EVIDENCE)
+    here = (one for one in findings if (one.candidate, one.step) == (first.candidate, first.step))
+    own = dict.fromkeys(said for one in here for said in one.evidence if said not in shared)
+    yield from several("evidence", list(own), most=MOST_EVIDENCE)
     sides = (("reference", first.reference), ("candidate", first.candidate))
     frames = [f"{side}: {_frames(place)}" for side, place in sides if _frames(place)]
     yield from several("called by", frames, "quiet")

@@ -111,22 +111,28 @@ def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
     call of its own on the other: it is in the code around it there.
     """
     pieces: list[list[Finding]] = []
-    known: dict[object, list[Finding]] = {}
+    known: dict[object, list[list[Finding]]] = {}
     for source in sources:
         own = source.between is not None or (source.cause is None and source.what.kind in _GRADIENTS)
         sides = [(number, side.path, side.call) for number, side in enumerate((source.reference, source.candidate))]
         lacking = source.is_caused_by("missing_module") or trouble(source) in _OF_SIZE
         places = sides if own else [tuple(sides)] if lacking else []
-        keys = [(source.phase, source.step, source.cause if own else None, place) for place in places]
-        joins = [] if trouble(source) == _OF_SIZE[0] else keys
-        piece: list[Finding] = next((known[key] for key in joins if key in known), [])
+        keys = [(source.phase, source.step, place) for place in places]
+        joins = [] if trouble(source) == _OF_SIZE[0] else [piece for key in keys for piece in known.get(key, ())]
+        piece: list[Finding] = next((one for one in joins if not own or _has_no_other_cause(one, source)), [])
         if not piece:
             pieces.append(piece)
         piece.append(source)
-        known.update(dict.fromkeys(keys, piece))
+        for key in keys:
+            known.setdefault(key, []).append(piece)
     for piece in pieces:  # where it arises, then what else shows it
         piece.sort(key=lambda one: (one.between is None, trouble(one) == _OF_SIZE[1]))
     return pieces
+
+
+def _has_no_other_cause(piece: Sequence[Finding], source: Finding) -> bool:
+    """Return whether a source may be of a piece: what no cause is known of may have that of what is beside it."""
+    return len({one.cause for one in (*piece, source)} - {None}) <= 1
 
 
 def trouble(finding: Finding) -> str:
