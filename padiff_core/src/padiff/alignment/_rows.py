@@ -75,10 +75,12 @@ def row_orders(
         mine, yours = reference.value(ours), candidate.value(theirs)
         if mine is None or yours is None or mine.shape != yours.shape or not mine.size or not mine.ndim:
             continue
-        if pair is root and what == "output" and not found:
-            continue  # a whole model that takes its inputs in the reference's order gives its outputs so
+        made = pair is root and what == "output"  # by a whole model, in the order in which it takes its inputs
+        given = {one.rows for place, one in found.items() if place[:2] == root.key} if made else set()
+        if made and not given:
+            continue
         order = rows.order(pair.candidate, mine, yours, SAME(epsilon_of(ours.dtype, theirs.dtype)))
-        if order is not None:
+        if order is not None and (not made or order.rows in given):
             found[*pair.key, what, index] = order
     return found
 

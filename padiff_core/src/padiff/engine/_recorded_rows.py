@@ -10,7 +10,7 @@ from padiff.judging import Meter, Recorded, measures_of
 from padiff.numerics import Difference
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.recording import Orders, Task, composed
-from padiff.refinement import Evidence, as_read, read_in_rows, read_so
+from padiff.refinement import Evidence, as_read, is_called, is_used, read_in_rows, read_so
 from padiff.report import Phase
 from padiff.trace import Trace
 
@@ -44,7 +44,7 @@ def _with_rows(known: Correspondence, sides: Sides, meter: Meter) -> Corresponde
 def in_best_order(found: Recorded, step: int, known: Correspondence, sides: Sides, meter: Meter) -> Correspondence:
     """Return the correspondence with parameters' rows in another order where the code goes with them, else in order.
 
-    It does where neither what holds them, all of it, nor what calls that is wrong when their values are read so.
+    It does where neither what holds them nor what calls that makes anything wrong when their values are read so.
     """
     if not known.row_orders:
         return known
@@ -53,17 +53,16 @@ def in_best_order(found: Recorded, step: int, known: Correspondence, sides: Side
     read = as_read(_with_rows(read, sides, meter) or read, evidence)
     tried = found.forked()
     tried.gather(step, (sides[0], read_in(sides[1], read.axes)), read, meter)
-    phases = (Phase.FORWARD, Phase.PARAMETER)
-    wrong = {one.candidate.path for one in tried.findings if one.source and one.phase in phases}
+    forward = (one for one in tried.findings if one.source and one.phase is Phase.FORWARD)
+    wrong = {one.candidate.path for one in forward}
 
-    callers = {pair.candidate.module.class_name for pair in read.alignment.pairs if pair.candidate.path in wrong}
+    def goes(match: UnitMatch, link: Link, axis: int) -> bool:
+        pairs = read.alignment.using(match.candidate.module.path)
+        calls = (call for pair in pairs for call in (pair.candidate, pair.candidate.parent) if call is not None)
+        used = is_called(match, pairs) or is_used(link, axis, evidence.trace)
+        return used and wrong.isdisjoint(call.path for call in calls)
 
-    def stays(match: UnitMatch) -> bool:
-        calls = [pair.candidate for pair in read.alignment.using(match.candidate.module.path)]
-        around = {call.parent.module.class_name for call in calls if call.parent is not None}  # converted in one way
-        return callers.isdisjoint(around) and wrong.isdisjoint(call.path for call in calls)
-
-    plain = known.in_order(lambda match: not stays(match))
+    plain = known.in_order(goes)
     return read if plain is known else in_best_order(found, step, plain, sides, meter)
 
 

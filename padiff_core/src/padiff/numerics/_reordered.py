@@ -18,34 +18,42 @@ def reordered(array: Array, orders: Sequence[Rows]) -> Array:
     return array
 
 
-def reorderings(ours: Array, theirs: Array, known: Sequence[Rows] = ()) -> Iterator[tuple[Rows, ...]]:
+def reorderings(
+    ours: Array, theirs: Array, known: Sequence[Rows] = (), beside: Sequence[tuple[Array, Array]] = ()
+) -> Iterator[tuple[Rows, ...]]:
     """Yield orders of rows and columns in which one array may be another of its shape: those that are ``known`` first.
 
-    Rows are matched by a random projection of each. Both axes are in another order only where one of the orders is
-    known. Whether an order is right, whoever asks has to look.
+    Rows are matched by a random projection of each; vectors ``beside`` tell rows apart that are the same. Both axes are
+    in another order only where one of the orders is known. Whether an order is right, whoever asks has to look.
     """
     if ours.ndim == 0:
         return
     rows, columns = ([one for one in known if ours.shape[axis : axis + 1] == (len(one),)] for axis in (0, 1))
-    if ours.ndim == 1:
-        yield from ((one,) for one in (*rows, _matched(ours, theirs, 0)))
-        return
-    yield from ((one, ()) for one in rows)
+    columns = columns if ours.ndim > 1 else []
+    yield from ((one, ()) if ours.ndim > 1 else (one,) for one in rows)
     yield from (((), one) for one in columns)
-    yield from ((_matched(reordered(ours, ((), one)), theirs, 0), one) for one in ((), *columns))
-    yield from ((one, _matched(reordered(ours, (one,)), theirs, 1)) for one in ((), *rows))
+    for told in (beside, ()) if beside else ((),):
+        for one in ((), *columns):
+            found = _matched(reordered(ours, ((), one)), theirs, 0, told)
+            yield (found, one) if ours.ndim > 1 else (found,)
+    if ours.ndim > 1:
+        yield from ((one, _matched(reordered(ours, (one,)), theirs, 1)) for one in ((), *rows))
 
 
-def _matched(ours: Array, theirs: Array, along: int) -> Rows:
+def _matched(ours: Array, theirs: Array, along: int, beside: Sequence[tuple[Array, Array]] = ()) -> Rows:
     """Return which row of one array each row of another is, where both hold the same."""
-    mine, yours = (np.argsort(_projected(one, along), kind="stable") for one in (ours, theirs))
+    sides = zip((ours, theirs), zip(*beside, strict=True) if beside else ((), ()), strict=True)
+    mine, yours = (np.argsort(_projected(one, along, vectors), kind="stable") for one, vectors in sides)
     rows = np.empty(len(mine), int)
     rows[yours] = mine
     return tuple(rows.tolist())
 
 
-def _projected(array: Array, along: int) -> Array:
+def _projected(array: Array, along: int, beside: Sequence[Array]) -> Array:
     """Return a number for each row of an array that only the same row has."""
-    rows = in_reals(np.moveaxis(array, along, 0)).reshape(array.shape[along], -1)
-    found: Array = rows @ np.random.default_rng(0).standard_normal(rows.shape[1])
+    rows, draw = in_reals(np.moveaxis(array, along, 0)), np.random.default_rng(0).standard_normal
+    rows = rows.reshape(array.shape[along], -1)
+    found: Array = rows @ draw(rows.shape[1])
+    for vector in beside:
+        found = found + vector * draw()
     return found

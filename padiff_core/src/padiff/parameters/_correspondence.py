@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import attrs
 
@@ -114,14 +115,17 @@ class Correspondence:
         """Return the orders in which channels are read that parameters have a row for, where these are in others."""
         return list(dict.fromkeys(order for _, link in self.links for order in link.read_in if order))
 
-    def in_order(self, which: Callable[[UnitMatch], bool] = lambda match: True) -> Correspondence:
-        """Return the correspondence with the rows of all parameters, or of some matches', in the reference's order."""
-        reordered = [match for match in self.matches if any(link.orders for link in match.links) and which(match)]
-        plain = {
-            match: attrs.evolve(match, links=[attrs.evolve(link, orders=()) for link in match.links])
-            for match in reordered
-        }
-        return self.rematched(plain) if plain else self
+    def in_order(self, goes: Callable[[UnitMatch, Link, int], bool]) -> Correspondence:
+        """Return the correspondence with parameters' rows in the reference's order, but where code goes with theirs.
+
+        That is asked for each axis along which they are in another order.
+        """
+        changed: dict[UnitMatch, UnitMatch] = {}
+        for match in self.matches:
+            links = [link.in_order(partial(goes, match, link)) for link in match.links]
+            if any(one is not link for one, link in zip(links, match.links, strict=True)):
+                changed[match] = attrs.evolve(match, links=links)
+        return self.rematched(changed) if changed else self
 
     def rematched(self, changed: Mapping[UnitMatch, UnitMatch]) -> Correspondence:
         """Return the correspondence with some matches replaced by others."""

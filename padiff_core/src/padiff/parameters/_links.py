@@ -96,6 +96,11 @@ class Link:
         """Return in which order channels are read, for each axis of which the rows are in another order."""
         return [tuple(np.argsort(order).tolist()) for order in self.orders]
 
+    def in_order(self, goes: Callable[[int], bool]) -> Link:
+        """Return the link with its rows in the reference's order, but along axes whose order the code goes with."""
+        kept = tuple(order if order and goes(axis) else () for axis, order in enumerate(self.orders))
+        return self if kept == self.orders else attrs.evolve(self, orders=kept if any(kept) else ())
+
     @property
     def packed(self) -> bool:
         """Return whether a side holds it in a part of a parameter."""

@@ -7,24 +7,27 @@ and right once it is given the reference's value as it is. That refutes the orde
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import attrs
 
-from padiff.alignment import may_be_permuted, orders_between, row_orders
+from padiff.alignment import Pair, may_be_permuted, orders_between, row_orders
 from padiff.judging import Judge, Suspicion
 from padiff.numerics import SAME, difference, epsilon
-from padiff.parameters import Correspondence
+from padiff.parameters import Correspondence, UnitMatch
 from padiff.recording import Order, Orders, composed
 from padiff.refinement._axes import aligned, read_so, without
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._rows import as_read, in_order, read_in_rows
 from padiff.refinement._trials import RIGHT, Trial
 from padiff.report import Verdict
-from padiff.trace import Key
+from padiff.trace import Call, Key
 
+_LAYERS = 4
+"""Layers of one piece of code: queries, keys, values, and what takes them on."""
+Place = tuple[str, int, str, int]
 _MOST = 4
 """Calls whose order is doubted: one transposition that was forgotten puts few in doubt."""
 _TRIES = 8
@@ -40,7 +43,8 @@ def with_orders_borne_out(correspondence: Correspondence, evidence: Evidence) ->
     found = _unless_refuted(_as_forced(_with_rows(correspondence, evidence), evidence), evidence)
     if not correspondence.row_orders:
         return found
-    plain = in_order(found, {suspicion.pair.key for suspicion in _wrong(found, evidence)}, of=correspondence)
+    wrong = {suspicion.pair.key for suspicion in _wrong(found, evidence)}
+    plain = in_order(found, wrong, evidence.trace, of=correspondence)
     if plain is correspondence:
         return as_read(found, evidence)
     evidence.give(plain)
@@ -79,24 +83,65 @@ def _unless_refuted(correspondence: Correspondence, evidence: Evidence) -> Corre
     """Return the correspondence without the orders that alone make code wrong, each in all wrong calls of a class."""
     tried: set[Key] = set()
     wrong = _wrong(correspondence, evidence) if correspondence.axes else []
-    while len(tried) < _MOST and (left := [one.pair for one in wrong if one.pair.key not in tried]):
-        first = left[0].candidate
-        alike = [pair.key for pair in left if pair.candidate.module.class_name == first.module.class_name]
-        plain = _refuted(correspondence, alike, evidence)
-        tried.add(first.key)
+    while len(tried) < _MOST and (left := [one for one in wrong if one.pair.key not in tried]):
+        pair = left[0].pair
+        alike = [x for x in left if x.pair.candidate.module.class_name == pair.candidate.module.class_name]
+        doubts = _doubts(correspondence, alike, told=not evidence.transfer)
+        ways = (_refuted(correspondence, pair, places, evidence) for places in doubts)
+        plain = next(filter(None, ways), None)
+        tried.add(pair.key)
         if plain is not None:
             correspondence, wrong = plain, _wrong(plain, evidence)
     return correspondence
 
 
-def _refuted(correspondence: Correspondence, keys: Sequence[Key], evidence: Evidence) -> Correspondence | None:
-    """Return the correspondence without the orders in some calls; None unless these alone make the first wrong."""
-    pairs = [pair for pair in map(correspondence.alignment.of_key, keys) if pair is not None]
-    inside = {call.key for one in pairs for call in one.candidate.subtree() if call.parent is not None}
-    places = {place for place in correspondence.axes if place[:2] in inside}
-    pair = next(iter(pairs), None)
-    if pair is None or not places:
-        return None
+def _doubts(correspondence: Correspondence, wrong: Sequence[Suspicion], *, told: bool) -> list[frozenset[Place]]:
+    """Return which places of wrong calls to doubt, the fewest first.
+
+    Code that takes channels in any order is right with all in the reference's: beside a fault few orders are wrong.
+    Where what parameters hold in order is ``told`` as wrong, those are no more than code takes of its own.
+    """
+    axes, orders = correspondence.axes, set(correspondence.row_orders)
+    calls = [call for one in wrong for call in one.pair.candidate.subtree() if call.parent is not None]
+    tokens = {
+        (call.key, what, index): leaf.token
+        for call in calls
+        for what, leaves in (("input", call.inputs), ("output", call.outputs))
+        for index, leaf in enumerate(leaves)
+    }
+    found = {place: tokens.get((place[:2], *place[2:])) for place in axes}
+    found = {place: token for place, token in found.items() if token is not None}
+    if not orders:
+        return [frozenset(found)] if found else []
+    ends = {token for one in wrong for token in _ends(one)}
+    beside = frozenset(place for place, token in found.items() if token in ends)
+    rows = {axes[place].rows for place in beside}
+    ways = beside, frozenset(place for place in found if axes[place].rows in rows), frozenset(found)
+    held = {call.key for match, link in correspondence.links if link.orders for call in _calls(correspondence, match)}
+
+    def few(way: frozenset[Place]) -> bool:
+        count = len({place[0] for place in way if place[:2] in held})
+        return 0 < count <= _LAYERS * len(wrong) or orders.isdisjoint(axes[place].rows for place in way)
+
+    return [way for way in dict.fromkeys(ways) if way and (few(way) or not told)]
+
+
+def _ends(suspicion: Suspicion) -> Iterator[int]:
+    """Yield the values between which code is wrong: what the call before it gave, and what the next one takes."""
+    first, last = suspicion.between or ("", "")
+    for child in suspicion.pair.candidate.children:
+        name = suspicion.pair.name_of(child)
+        yield from (leaf.token for leaf in (*child.outputs * (name == first), *child.inputs * (name == last)))
+
+
+def _calls(correspondence: Correspondence, match: UnitMatch) -> list[Call]:
+    return [pair.candidate for pair in correspondence.alignment.using(match.candidate.module.path)]
+
+
+def _refuted(
+    correspondence: Correspondence, pair: Pair, places: frozenset[Place], evidence: Evidence
+) -> Correspondence | None:
+    """Return the correspondence without the orders in some places; None unless these alone make a call wrong."""
     refuted = correspondence.refuted | places
     plain = attrs.evolve(correspondence, refuted=refuted)
     plain = read_so(plain, without(correspondence.axes, refuted), evidence)

@@ -65,7 +65,7 @@ def _layers(correspondence: Correspondence, owner: Pair) -> dict[str, Pair]:
 def _ways(layers: Mapping[str, Pair], correspondence: Correspondence) -> Iterator[Way]:
     """Yield orders for one layer that others have already, then those of heads for each two that take the same."""
     for name, pair in layers.items():
-        if not any(place[:2] == pair.key and order.rows for place, order in correspondence.axes.items()):
+        if not any(place[:3] == (*pair.key, "output") and order.rows for place, order in correspondence.axes.items()):
             fits = (rows for rows in correspondence.row_orders if len(rows) == _width(pair))
             yield from ({name: tuple(np.argsort(rows).tolist())} for rows in fits)
     takes = {name: [leaf.token for leaf in pair.candidate.inputs] for name, pair in layers.items()}
