@@ -48,7 +48,7 @@ def with_orders_borne_out(correspondence: Correspondence, evidence: Evidence) ->
     if plain is correspondence:
         return as_read(found, evidence)
     evidence.give(plain)
-    return with_orders_borne_out(aligned(plain, evidence), evidence)
+    return with_orders_borne_out(aligned(attrs.evolve(plain, refuted=found.refuted), evidence), evidence)
 
 
 def _with_rows(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -86,20 +86,22 @@ def _unless_refuted(correspondence: Correspondence, evidence: Evidence) -> Corre
     while len(tried) < _MOST and (left := [one for one in wrong if one.pair.key not in tried]):
         pair = left[0].pair
         alike = [x for x in left if x.pair.candidate.module.class_name == pair.candidate.module.class_name]
-        doubts = _doubts(correspondence, alike, told=not evidence.transfer)
-        ways = (_refuted(correspondence, pair, places, evidence) for places in doubts)
-        plain = next(filter(None, ways), None)
         tried.add(pair.key)
-        if plain is not None:
-            correspondence, wrong = plain, _wrong(plain, evidence)
+        for places, alone in _doubts(correspondence, alike, told=not evidence.transfer).items():
+            plain = _refuted(correspondence, pair, places, evidence)
+            again = [] if plain is None else _wrong(plain, evidence)
+            if plain is not None and not (alone and len(again) >= len(wrong)):
+                correspondence, wrong = plain, again
+                break
     return correspondence
 
 
-def _doubts(correspondence: Correspondence, wrong: Sequence[Suspicion], *, told: bool) -> list[frozenset[Place]]:
-    """Return which places of wrong calls to doubt, the fewest first.
+def _doubts(correspondence: Correspondence, wrong: Sequence[Suspicion], *, told: bool) -> dict[frozenset[Place], bool]:
+    """Return which places of wrong calls to doubt, the fewest first, and which are none of parameters in their order.
 
     Code that takes channels in any order is right with all in the reference's: beside a fault few orders are wrong.
-    Where what parameters hold in order is ``told`` as wrong, those are no more than code takes of its own.
+    Where what parameters hold in order is ``told`` as wrong, those are no more than code takes of its own, and what
+    they made is read in it still, unless less is wrong then.
     """
     axes, orders = correspondence.axes, set(correspondence.row_orders)
     calls = [call for one in wrong for call in one.pair.candidate.subtree() if call.parent is not None]
@@ -112,18 +114,15 @@ def _doubts(correspondence: Correspondence, wrong: Sequence[Suspicion], *, told:
     found = {place: tokens.get((place[:2], *place[2:])) for place in axes}
     found = {place: token for place, token in found.items() if token is not None}
     if not orders:
-        return [frozenset(found)] if found else []
+        return {frozenset(found): False} if found else {}
     ends = {token for one in wrong for token in _ends(one)}
     beside = frozenset(place for place, token in found.items() if token in ends)
     rows = {axes[place].rows for place in beside}
     ways = beside, frozenset(place for place in found if axes[place].rows in rows), frozenset(found)
     held = {call.key for match, link in correspondence.links if link.orders for call in _calls(correspondence, match)}
-
-    def few(way: frozenset[Place]) -> bool:
-        count = len({place[0] for place in way if place[:2] in held})
-        return 0 < count <= _LAYERS * len(wrong) or orders.isdisjoint(axes[place].rows for place in way)
-
-    return [way for way in dict.fromkeys(ways) if way and (few(way) or not told)]
+    counts = {way: len({place[0] for place in way if place[:2] in held}) for way in ways if way}
+    few = {way: count for way, count in counts.items() if count <= _LAYERS * len(wrong) or not told}
+    return {way: told and not (count or orders.isdisjoint(axes[x].rows for x in way)) for way, count in few.items()}
 
 
 def _ends(suspicion: Suspicion) -> Iterator[int]:
