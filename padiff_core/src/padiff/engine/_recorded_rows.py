@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from padiff.alignment import recorded_row_orders
+from padiff.alignment import Pair, recorded_row_orders
 from padiff.forcing import RecordedSide
 from padiff.judging import Meter, Recorded, measures_of
 from padiff.numerics import Difference
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.recording import Orders, Task, composed
 from padiff.refinement import Evidence, as_read, is_called, is_used, read_in_rows, read_so
-from padiff.report import Phase
+from padiff.report import Finding, Phase
 from padiff.trace import Trace
 
 Sides = tuple[RecordedSide, RecordedSide]
@@ -44,7 +45,8 @@ def _with_rows(known: Correspondence, sides: Sides, meter: Meter) -> Corresponde
 def in_best_order(found: Recorded, step: int, known: Correspondence, sides: Sides, meter: Meter) -> Correspondence:
     """Return the correspondence with parameters' rows in another order where the code goes with them, else in order.
 
-    It does where neither what holds them nor what calls that makes anything wrong when their values are read so.
+    It does where neither what holds them nor what calls that makes anything wrong when their values are read so, or
+    where code of the same class goes with the same before.
     """
     if not known.row_orders:
         return known
@@ -53,17 +55,50 @@ def in_best_order(found: Recorded, step: int, known: Correspondence, sides: Side
     read = as_read(_with_rows(read, sides, meter) or read, evidence)
     tried = found.forked()
     tried.gather(step, (sides[0], read_in(sides[1], read.axes)), read, meter)
-    forward = (one for one in tried.findings if one.source and one.phase is Phase.FORWARD)
-    wrong = {one.candidate.path for one in forward}
+    wrong = [one for one in tried.findings if one.source and one.phase is Phase.FORWARD]
+    borne_out, doubted = _borne_out(read, wrong), _doubted(read, wrong)
 
     def goes(match: UnitMatch, link: Link, axis: int) -> bool:
         pairs = read.alignment.using(match.candidate.module.path)
-        calls = (call for pair in pairs for call in (pair.candidate, pair.candidate.parent) if call is not None)
-        used = is_called(match, pairs) or is_used(link, axis, evidence.trace)
-        return used and wrong.isdisjoint(call.path for call in calls)
+        if not (is_called(match, pairs) or is_used(link, axis, evidence.trace)):
+            return False
+        return all(x.candidate.path not in doubted or _place(x, link, axis) in borne_out for x in pairs)
 
     plain = known.in_order(goes)
     return read if plain is known else in_best_order(found, step, plain, sides, meter)
+
+
+def _reordered(read: Correspondence) -> Iterator[tuple[Pair, Link, int]]:
+    """Yield the calls that use rows in another order, with these."""
+    for match, link in read.links:
+        for pair in read.alignment.using(match.candidate.module.path) if link.orders else ():
+            yield from ((pair, link, axis) for axis, order in enumerate(link.orders) if order)
+
+
+def _place(pair: Pair, link: Link, axis: int) -> tuple[Any, ...]:
+    """Return in which place of code of which class rows are used in which order."""
+    owner = pair.candidate.parent or pair.candidate
+    name = pair.candidate.path.removeprefix(owner.path)
+    return owner.module.class_name, name, link.role, axis, link.orders[axis]
+
+
+def _borne_out(read: Correspondence, wrong: Sequence[Finding]) -> set[tuple[Any, ...]]:
+    """Return the places of code, and orders, of calls that are right and that nothing wrong comes before."""
+    paths = {one.candidate.path for one in wrong}
+    first = min((pair.candidate.index for pair in read.alignment.pairs if pair.candidate.path in paths), default=0)
+    return {_place(*one) for one in _reordered(read) if one[0].candidate.index < first and one[0].candidate.parent}
+
+
+def _doubted(read: Correspondence, wrong: Sequence[Finding]) -> set[str]:
+    """Return the paths of calls whose rows in another order may make code wrong: the nearest that are in one."""
+    calls = [pair.candidate for pair, _, _ in _reordered(read)]
+    doubted = set()
+    for one in wrong:
+        owner = one.candidate.path or ""
+        inside = {call.path for call in calls if call.parent is not None and call.parent.path == owner}
+        beside = {f"{owner}.{name}" if owner else name for name in one.between or ()}
+        doubted |= {owner} | (inside & beside or inside)
+    return doubted
 
 
 def left_to_explain(found: Recorded) -> tuple[int, int, int]:
