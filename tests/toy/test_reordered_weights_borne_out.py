@@ -156,14 +156,16 @@ def test_biases_tell_rows_apart_that_are_the_same() -> None:
 
 
 class Table(rows.Module):
-    """A table of positions of which few are used, and a layer that is never called."""
+    """A table of positions of which few are used, and a layer of which nothing comes, or that is never called."""
 
-    back = False
+    back = called = False
 
     def __init__(self) -> None:
         self.table, self.out, self.spare = rows.parameter(9, 8), rows.Linear(8, 3), rows.Linear(8, 8)
 
     def forward(self, x: Any) -> Any:
+        if self.called:
+            self.spare(x)
         return self.out(F.tanh(x + (self.table[::-1] if self.back else self.table)[:5]))
 
 
@@ -171,18 +173,20 @@ BACK = np.arange(9)[::-1]
 UNUSED = np.array([0, 1, 2, 3, 4, 8, 7, 6, 5])
 
 
+@pytest.mark.parametrize("called", [False, True], ids=["uncalled", "called"])
 @pytest.mark.parametrize("recorded", [False, True], ids=["live", "recorded"])
 @pytest.mark.parametrize(
     ("order", "back", "spare", "right"),
     [(BACK, True, ALL, True), (BACK, False, ALL, False), (UNUSED, False, ALL, False), (ALL, False, STREAM, False)],
-    ids=["read back", "not read back", "unused", "uncalled"],
+    ids=["read back", "not read back", "unused", "spare"],
 )
 def test_an_order_of_rows_that_nothing_uses_is_borne_out_by_nothing(
-    order: Any, back: bool, spare: Any, right: bool, recorded: bool, tmp_path: Path
+    order: Any, back: bool, spare: Any, right: bool, recorded: bool, called: bool, tmp_path: Path
 ) -> None:
     net, port = Table(), Table()
     for ours, theirs in zip(net.parameters(), port.parameters(), strict=True):
         theirs.data[:] = ours.data
+    net.called = port.called = called
     port.table.data[:], port.back = net.table.data[order], back
     reorder(port.spare, spare)
     report = compared(tmp_path, net, port) if recorded else padiff.diff(net, port, X, transfer=False)

@@ -60,7 +60,7 @@ def in_best_order(found: Recorded, step: int, known: Correspondence, sides: Side
 
     def goes(match: UnitMatch, link: Link, axis: int) -> bool:
         pairs = read.alignment.using(match.candidate.module.path)
-        if not (is_called(match, pairs) or is_used(link, axis, evidence.trace)):
+        if not (is_called(match, pairs, evidence.trace) or is_used(link, axis, evidence.trace)):
             return False
         return all(x.candidate.path not in doubted or _place(x, link, axis) in borne_out for x in pairs)
 

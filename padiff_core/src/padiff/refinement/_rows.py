@@ -129,7 +129,7 @@ def in_order(correspondence: Correspondence, wrong: Set[Key], trace: Trace, *, o
         path, kind = match.candidate.module.path, match.candidate.kind
         pairs = correspondence.alignment.using(path)
         right = wrong.isdisjoint(pair.key for pair in pairs)
-        if not is_called(match, pairs):
+        if not is_called(match, pairs, trace):
             return right and is_used(link, axis, trace)
         if kind in PRODUCTS:
             return all((pair.key, _ENDS[axis], link.read_in[axis]) in read for pair in pairs)
@@ -142,10 +142,12 @@ def in_order(correspondence: Correspondence, wrong: Set[Key], trace: Trace, *, o
     return of.in_order(goes)
 
 
-def is_called(match: UnitMatch, pairs: Sequence[Pair]) -> bool:
-    """Return whether what uses parameters is calls of the known layer that holds them."""
+def is_called(match: UnitMatch, pairs: Sequence[Pair], trace: Trace) -> bool:
+    """Return whether what uses parameters is calls of the known layer that holds them, of which something comes."""
     path = match.candidate.module.path
-    return match.candidate.kind is not None and bool(pairs) and all(pair.key[0] == path for pair in pairs)
+    made = [leaf for pair in pairs for leaf in pair.reference.outputs if leaf.differentiable]
+    comes = not (made and trace.gradients) or any(leaf.token in trace.gradients for leaf in made)
+    return match.candidate.kind is not None and bool(pairs) and all(pair.key[0] == path for pair in pairs) and comes
 
 
 def is_used(link: Link, axis: int, trace: Trace) -> bool:
