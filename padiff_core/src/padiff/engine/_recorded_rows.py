@@ -45,7 +45,7 @@ def _with_rows(known: Correspondence, sides: Sides, meter: Meter) -> Corresponde
 def in_best_order(found: Recorded, step: int, known: Correspondence, sides: Sides, meter: Meter) -> Correspondence:
     """Return the correspondence with parameters' rows in another order where the code goes with them, else in order.
 
-    It does where neither what holds them nor what calls that makes anything wrong when their values are read so, or
+    It does where neither what holds them, all of it, nor what calls that is wrong when their values are read so, or
     where code of the same class goes with the same before.
     """
     if not known.row_orders:
@@ -56,13 +56,16 @@ def in_best_order(found: Recorded, step: int, known: Correspondence, sides: Side
     tried = found.forked()
     tried.gather(step, (sides[0], read_in(sides[1], read.axes)), read, meter)
     wrong = [one for one in tried.findings if one.source and one.phase is Phase.FORWARD]
-    borne_out, doubted = _borne_out(read, wrong), _doubted(read, wrong)
+    unlike = {one.candidate.path for one in tried.findings if one.source and one.phase is Phase.PARAMETER}
+    doubted = _doubted(read, wrong)
+    refuted = {_place(*one) for one in _reordered(read) if one[0].candidate.path in doubted} - _borne_out(read, wrong)
 
     def goes(match: UnitMatch, link: Link, axis: int) -> bool:
         pairs = read.alignment.using(match.candidate.module.path)
-        if not (is_called(match, pairs, evidence.trace) or is_used(link, axis, evidence.trace)):
+        used = is_called(match, pairs, evidence.trace) or is_used(link, axis, evidence.trace)
+        if not used or match.candidate.module.path in unlike:
             return False
-        return all(x.candidate.path not in doubted or _place(x, link, axis) in borne_out for x in pairs)
+        return refuted.isdisjoint(_place(pair, link, axis) for pair in pairs)
 
     plain = known.in_order(goes)
     return read if plain is known else in_best_order(found, step, plain, sides, meter)
