@@ -89,15 +89,16 @@ def _assert_explained(here: list[Finding], row: Row, candidate: str, told: str) 
 
 
 def assert_located(found: Finding, pair: str, frameworks: tuple[str, str], models: tuple[Any, Any]) -> None:
-    """Assert that both locations of a finding lie in the class that holds or calls the module."""
+    """Assert that both locations of a finding lie in the class that holds or calls the module, or in what it calls."""
     for place, framework, model in zip((found.reference, found.candidate), frameworks, models, strict=True):
         if place.path is None:
             continue
         assert place.location, f"{framework} {place.path!r} has no location"
-        file, _, line = place.location.rpartition(":")
-        assert Path(file).name == f"{pair}_{framework}.py", place.location
+        frames = [frame.partition(" in ")[0].rpartition(":") for frame in (place.location, *place.stack)]
+        assert Path(frames[0][0]).name == f"{pair}_{framework}.py", place.location
+        lines = [int(line) for file, _, line in frames if Path(file).name == f"{pair}_{framework}.py"]
         spans = [_span(cls) for cls in _holders(model, place.path)]
-        assert any(first <= int(line) <= last for first, last in spans), f"{place.location} not in {spans}"
+        assert any(first <= line <= last for first, last in spans for line in lines), f"{place.location} not in {spans}"
 
 
 def _holders(model: Any, path: str) -> list[type]:

@@ -41,9 +41,12 @@ def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[K
                 left = _ALL_RUNS - sum(one.runs for one in searched.values())
                 searched[name] = Search(bench, found.pair, spot, plain, hints, min(RUNS, max(left, _LEAST_RUNS)))
             slips, whole = searched[name].slips
-            if source.rests_on("distribution"):  # two draws differ, however they are made
-                slips = [slip for slip in slips if _draw_otherwise(slip)]
-            source = _caused(source, slips, whole=whole) if slips else _narrowed(source, searched[name].lines())
+            drawn = source.rests_on("distribution")  # two draws differ, however they are made
+            slips = [slip for slip in slips if _draw_otherwise(slip)] if drawn else slips
+            if slips:
+                source = _caused(source, slips, whole=whole)
+            elif not drawn:
+                source = _narrowed(source, searched[name].lines())
         yield source
 
 
