@@ -29,7 +29,7 @@ __all__ = ["Case", "Drawn", "Outcome", "drawn", "named", "ran"]
 APART = {"float64": 1e-6, "float32": 1e-3}
 """From where on models of two frameworks are two, by the type that they were run in as wholes: kernels hold constants
 in float32. Where both are of one framework, a thousandth of it tells."""
-_TOLD = frozenset({"arguments", "calls", "missing_module"})
+_TOLD = frozenset({"arguments", "calls", "missing_module", "code", "code_alone", "taken", "constants", "several"})
 """Causes that any change of the code may have."""
 
 
