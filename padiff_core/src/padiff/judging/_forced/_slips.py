@@ -88,14 +88,13 @@ class Search:
         if sum(math.prod(leaf.shape) for code in self._codes for leaf in code.leaves()) > _CELLS:
             return None
         for self._dtype in ("float64", None):
-            try:
-                alone = self._bench.run(self._pair, True, dtype=self._dtype, backward=False, shown=ours.keys)
-                self._truth = alone.observed
-                done = self._replayed({})
-            except Exception:  # a kernel without float64
+            alone = self._bench.tried(self._pair, True, dtype=self._dtype, backward=False, shown=ours.keys)
+            self._truth = None if alone is None else alone.observed
+            done = None if alone is None else self._replayed({})
+            if alone is None or done is None:  # a kernel without float64
                 continue
             bound = (CONSTANT if self._dtype else UNSETTLED)(epsilon_of(self._spot.reference.dtype))
-            error, made = self._error(done), self._truth.values.get(self._spot.reference.token)
+            error, made = self._error(done), alone.observed.values.get(self._spot.reference.token)
             bound = min(bound, error * _SHARE)
             if made is None or error <= bound:
                 return None
@@ -103,10 +102,11 @@ class Search:
             return self._seen(done, {}, {})
         return None
 
-    def _replayed(self, put: Mapping[Slotted, Array]) -> Replayed:
+    def _replayed(self, put: Mapping[Slotted, Array]) -> Replayed | None:
+        """Run the candidate's code with some values put in; None where what follows does not take them."""
         self.runs += 1
-        shown = self._codes[1].keys
-        return self._bench.run(self._pair, False, self._truth, dtype=self._dtype, backward=False, shown=shown, put=put)
+        how = {"dtype": self._dtype, "backward": False, "shown": self._codes[1].keys, "put": put}
+        return self._bench.tried(self._pair, False, self._truth, **how)
 
     def _error(self, done: Replayed) -> float:
         checks = (one for one in done.checks if one.spot.key == self._spot.key and not one.backward)
@@ -121,10 +121,8 @@ class Search:
         if self.runs >= self._most:
             return None
         put = {**state.put, **put}
-        try:
-            return self._seen(self._replayed(put), put, state.values)
-        except Exception:  # what follows does not take it
-            return None
+        done = self._replayed(put)
+        return None if done is None else self._seen(done, put, state.values)
 
     def _next(self, state: State) -> tuple[list[Try], State] | None:
         """Return what mends the result, or something on the way to it, and what shows then; the fewest calls first."""
@@ -194,6 +192,8 @@ class Search:
         for one in found[:-1] if len(found) <= _READINGS else ():
             fewer = {at: array for at, array in put.items() if at != one.at}
             done = self._replayed(fewer)
+            if done is None:
+                continue
             kept = all(np.array_equal(done.shown[at], state.shown[at], equal_nan=True) for at in fewer)
             if kept and self._error(done) <= self._both.bound:
                 found, put = [other for other in found if other is not one], fewer
