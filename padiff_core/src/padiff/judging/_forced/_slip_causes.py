@@ -106,7 +106,7 @@ def _cause(slip: Slip) -> Cause | None:
         if found is not None and found.name == "settings":
             return attrs.evolve(found, verified=True)
     names = {name for side in slip.named.values() for names in side for name in names}
-    # Of one value alone, or on one side alone, there is nothing to tell apart.
+    # Of one value alone, or on one side alone, names say nothing.
     plain = names <= {"a", "_", "other"} or not (slip.reference and slip.candidate)
     alike = "other" not in names
     called = [

@@ -1,4 +1,4 @@
-"""Think of values to put in the candidate's code, which would mend its result if one thing were wrong there."""
+"""Propose values to put in the candidate's code, with which its result is right if one thing is wrong there."""
 
 from __future__ import annotations
 
