@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.alignment import Pair
+from padiff.forcing import Bench
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
 
@@ -55,6 +58,33 @@ def test_another_order_in_one_layer_is_named_there(orders: Sequence[str]) -> Non
     (source,) = report.sources
     usual = max(("qkv", "kqv"), key=orders.count)
     assert source.candidate.path == str(next(i for i, order in enumerate(orders) if order != usual)), str(report)
+
+
+class Unscaled(Packed):
+    """The same without the scale."""
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (self.qkv(x)[..., 8 * i : 8 * i + 8] for i in range(3))
+        return x + self.result(F.attention(q * 2**0.5, k * 2**0.5, v, 2))
+
+
+def test_a_fault_that_all_layers_share_is_not_asked_for_their_order_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of twelve layers of an encoder each was replayed 128 times, for minutes: no order made any of them right."""
+    seen: list[str] = []
+    run = Bench.run
+
+    def counted(bench: Bench, pair: Pair, *rest: Any, **condition: Any) -> Any:
+        seen.append(pair.candidate.path)
+        return run(bench, pair, *rest, **condition)
+
+    monkeypatch.setattr(Bench, "run", counted)
+    report = padiff.diff(
+        rows.Sequential(*(Split() for _ in range(5))), columns.Stack(*(Unscaled("qkv") for _ in range(5))), TOKENS
+    )
+    assert [source.candidate.path for source in report.sources] == list("01234"), str(report)
+    assert seen.count("4") < seen.count("0") / 2, Counter(seen)
 
 
 class Gated(rows.Module):

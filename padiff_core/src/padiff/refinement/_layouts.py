@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 import attrs
@@ -27,6 +27,8 @@ _MOST_ORDERS = 48
 """Orders that are tried of parameters in one module: all of four, for all groups together and each alone."""
 _ROUNDS = 6
 """How often what lies in one call is gone through, part by part: one that is right now may show the next."""
+_FAILURES = 2
+"""Repeated layers that no way makes right, behind which others are not tried in all ways any more."""
 _ALIKE = 2
 """Layouts that are tried with each of these orders: all matrices straight, or all transposed."""
 
@@ -42,9 +44,10 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
         return correspondence
     correspondence = _apart(aligned(correspondence, evidence))
     chosen: dict[Packing, Arrangement] = {}
+    failed: dict[object, list[Arrangement]] = defaultdict(list)
     for groups in _judged_alike(correspondence):
         left = [some for some in groups if some[0] not in chosen]
-        correspondence = _arranged(correspondence, left, evidence, chosen) if left else correspondence
+        correspondence = _arranged(correspondence, left, evidence, chosen, failed) if left else correspondence
     correspondence = _as_most(correspondence, chosen, evidence)
     known = {link.candidate.parameter.path: link for _, link in correspondence.links if link.single and not link.open}
     for group in _judged_together(correspondence):
@@ -125,19 +128,25 @@ def _arranged(
     groups: Sequence[Sequence[Packing]],
     evidence: Evidence,
     chosen: dict[Packing, Arrangement],
+    failed: dict[object, list[Arrangement]],
 ) -> Correspondence:
     """Choose how packed layers, each group alike, hold what they pack; the first way that none outdoes ends the search.
 
     Those of other layers come first, and need no more: nearly even attention is right in several, but for what float64
     shows. What else is open is tried each way with each of them, where the same call tells whether it is right. What
-    was ``chosen`` for sure is noted.
+    was ``chosen`` for sure is noted, and so are the best ways of layers of which none was right, which ``failed``.
+    Where some repeated layers did, the code that they share is wrong: others are tried in the ways that are known.
     """
     packings = [packing for some in groups for packing in some]
     packed = [one for one in correspondence.packed if one.packing in packings]
     judge, own = _judge_of(correspondence, packed[0].matches[0]), {m for one in packed for m in one.matches}
     beside = [m for m in correspondence.open if m not in own and _judge_of(correspondence, m) == judge]
     laid, usual = list(itertools.islice(laid_each_way(beside), _ALIKE)) or [()], set(chosen.values())
+    known = [usual.union(failed[_like(some[0])]) for some in groups]
+    given_up = all(len(failed[_like(some[0])]) >= _FAILURES for some in groups)
     each = [sorted(_ways_of(some[0]), key=lambda way: way not in usual) for some in groups]
+    if given_up:
+        each = [[way for way in some if way in best] for some, best in zip(each, known, strict=True)]
     ways = sorted(itertools.product(*each), key=lambda some: not usual.issuperset(some))
 
     def varied(tried: Sequence[tuple[Sequence[Arrangement], Sequence[UnitMatch]]]) -> bool:
@@ -153,7 +162,7 @@ def _arranged(
     choices = list(itertools.product(ways, laid))
     last = len([choice for choice in choices if usual.issuperset(choice[0])])
     (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True, known=last, varied=varied)
-    if not (right or layers):
+    if not (right or layers or given_up):
         orders = (order for group in _groups(beside) for order in _orders(beside, group))
         turned = [next(laid_each_way(order)) for order in itertools.islice(orders, _MOST_LAYOUTS)]
         choices = [(best, laid[0]), *itertools.islice(itertools.product(ways, turned), _MOST_ARRANGEMENTS)]
@@ -163,6 +172,8 @@ def _arranged(
         correspondence = correspondence.arranged(one, how[one.packing])
     held = {link.candidate.parameter.path: None for one in packed for match in one.matches for link in match.links}
     if not right:
+        for some, way in zip(groups, best, strict=True):
+            failed[_like(some[0])].append(way)
         return attrs.evolve(correspondence, undecided=(*correspondence.undecided, *held))
     chosen.update(how)
     settled = {**correspondence.settled, **{one.packed.path: one.named(way) for one, way in how.items()}}
