@@ -23,6 +23,8 @@ _MODELS = os.path.join(_HERE, "testing", "")
 _NUMPY = os.path.join(os.path.dirname(np.__file__), "")
 _TOOLS = (_NUMPY, os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")
 """Where Python's own library and numpy lie."""
+_TYPED = ("<stdin>", "<string>", "<ipython-input-", "<python-input-", "<doctest ")
+"""Names of what a user typed, where it comes from no file: into a prompt, a notebook's cell, ``python -c``."""
 _DEEPEST = 12
 
 
@@ -42,7 +44,7 @@ def origin_of(file: str, adapter: Adapter) -> Origin:
     """Return whose a file is, in the eyes of one adapter."""
     if file.startswith((_HERE, *adapter.own)) and not file.startswith(_MODELS):
         return Origin.OWN
-    if file.startswith((*adapter.machinery, "<")):
+    if file.startswith((*adapter.machinery, "<")) and not file.startswith(_TYPED):
         return Origin.MACHINERY
     return Origin.LIBRARY if file.startswith(adapter.library) else Origin.USER
 
