@@ -41,6 +41,10 @@ class MindSporeParameter(TensorParameter):
         """Overwrite the values in place; raises ``ValueError`` where the shapes differ."""
         overwrite(self.native, self.fitting(array))
 
+    def thaw(self) -> None:
+        """Let it get a gradient."""
+        self.native.requires_grad = True
+
     def set_gradient(self, array: Array | None) -> None:
         """Set the gradient that the next optimizer step reads, or remove it."""
         self.native._grad = None if array is None else from_array(self.fitting(array))

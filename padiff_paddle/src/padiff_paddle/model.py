@@ -51,6 +51,10 @@ class PaddleParameter(TensorParameter):
         with paddle.no_grad():
             self.native.copy_(from_array(array, device_name(self.native)), True)
 
+    def thaw(self) -> None:
+        """Let it get a gradient."""
+        self.native.stop_gradient = False
+
     def set_gradient(self, array: Array | None) -> None:
         """Set the gradient that the next optimizer step reads, or remove it."""
         source = None if array is None else from_array(self.fitting(array), device_name(self.native))

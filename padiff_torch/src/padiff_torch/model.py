@@ -43,6 +43,11 @@ class TorchParameter(TensorParameter):
         with torch.inference_mode(self.native.is_inference()):
             filled(self.native.data, array)
 
+    def thaw(self) -> None:
+        """Let it get a gradient."""
+        if self.native.is_leaf and self.native.is_floating_point() and not self.native.is_inference():
+            self.native.requires_grad_()
+
     def set_gradient(self, array: Array | None) -> None:
         """Replace the gradient; raises ``ValueError`` where the shapes differ."""
         self.native.grad = None if array is None else filled(torch.empty_like(self.native.data), self.fitting(array))

@@ -58,6 +58,10 @@ class Parameter(ABC):
         """Return whether it gets a gradient; a buffer never does."""
         return not self.buffer
 
+    def thaw(self) -> None:
+        """Let it get a gradient though it is frozen, until `Model.preserved` is left; here nothing happens."""
+        return
+
     @abstractmethod
     def view(self) -> Array:
         """Return the values, native layout, without a copy where possible; never write to it or keep it."""

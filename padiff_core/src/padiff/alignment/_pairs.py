@@ -44,6 +44,10 @@ class Pair:
     """Whether free runs show that two tensors hold the same."""
     inputs: tuple[tuple[int, int], ...] = ()
     outputs: tuple[tuple[int, int], ...] = ()
+    apart: bool = False
+    """Whether it is judged with the code around: its weights are merged with those of calls beside it."""
+    maybe: tuple[str, ...] = ()
+    """Which of its tensors, ``input`` or ``output``, are fed only where they are the reference's."""
 
     def __attrs_post_init__(self) -> None:
         """Match the tensors; what indexes a value of another shape (lengths, a packed batch's order) has no match."""
@@ -96,11 +100,11 @@ class Pair:
     @property
     def misfed(self) -> bool:
         """Return whether an input cannot be fed: the two sides give it other shapes, which no calls inside explain."""
-        return self.reference.leaf and self.candidate.leaf and self._given_another_shape
+        return not self.apart and self.reference.leaf and self.candidate.leaf and self._given_another_shape
 
     @property
     def _of_one_kind(self) -> bool:
-        return self.reference.module.kind is not None and self.reference.module.kind == self.candidate.module.kind
+        return self.reference.module.kind == self.candidate.module.kind is not None
 
     @property
     def _given_another_shape(self) -> bool:
@@ -138,7 +142,7 @@ class Pair:
 
         What calls others and is given another shape, says nothing by that of what it gives.
         """
-        if not self._of_one_kind or (self._given_another_shape and not self.misfed):
+        if self.apart or not self._of_one_kind or (self._given_another_shape and not self.misfed):
             return ()
         return tuple(_misfits(self.reference.outputs, self.candidate.outputs, self.outputs))
 
@@ -152,6 +156,8 @@ class Alignment:
     left_candidate: list[Call]
     loose: frozenset[int] = frozenset()
     """Tokens of the reference whose gradients are no measure: one side's own code uses the tensor elsewhere as well."""
+    merged: frozenset[str] = frozenset()
+    """Parameters of the candidate that hold what several of the reference's make."""
     _of_candidate: dict[Key, Pair] = attrs.field(init=False)
     _of_reference: dict[Key, Pair] = attrs.field(init=False)
 
@@ -183,8 +189,7 @@ class Alignment:
 
     def holding(self, call: Call) -> Pair | None:
         """Return the nearest matched call around a call of the candidate's."""
-        found = map(self.of_candidate, call.ancestors())
-        return next((one for one in found if one is not None), None)
+        return next((one for one in map(self.of_candidate, call.ancestors()) if one and not one.apart), None)
 
     def using(self, path: str) -> list[Pair]:
         """Return the matched calls whose own code uses the parameters of the candidate's module at a path.
@@ -211,7 +216,7 @@ class Alignment:
     @cached_property
     def _givers(self) -> dict[int, list[Call]]:
         found: dict[int, list[Call]] = {}
-        for call in (pair.reference for pair in self.pairs):
+        for call in (pair.reference for pair in self.pairs if not pair.apart):
             for leaf in call.outputs:
                 found.setdefault(leaf.token, []).append(call)
         return found
@@ -341,7 +346,5 @@ def same_sort(a: Leaf, b: Leaf) -> bool:
 
 
 def _sort_of(dtype: str) -> str:
-    for sort in ("bool", "uint", "int", "complex"):
-        if dtype.startswith(sort):
-            return "int" if sort == "uint" else sort
-    return "float"
+    sort = next((sort for sort in ("bool", "uint", "int", "complex") if dtype.startswith(sort)), "float")
+    return "int" if sort == "uint" else sort

@@ -20,6 +20,7 @@ from padiff.engine._checks import check_candidate, check_reference, of_side, wit
 from padiff.engine._explained import explain_code
 from padiff.engine._laid_open import explain_kinks, laid_open
 from padiff.engine._matching import Matching
+from padiff.engine._merging import keep_as_given, merged
 from padiff.engine._report import report_of
 from padiff.engine._zeros import unproven
 from padiff.errors import BackwardError, PluginWarning
@@ -32,6 +33,7 @@ from padiff.judging import (
     axis_notes,
     constant_notes,
     measures_of,
+    merged_notes,
     naming_notes,
     parameter_findings,
     part_notes,
@@ -125,6 +127,8 @@ class Run:
         self.begun = False
         """Whether a step was compared already: what is told of the models as they are was told."""
         self.correspondence: Correspondence | None = None
+        self.as_given: bool | None = None
+        """Whether the candidate keeps what it was given; None where that was not asked yet."""
         self.hidden: list[str] = []
         """The reference's parameters whose values may hide what is made of them."""
         self.unreached = False
@@ -157,11 +161,14 @@ class Run:
             if wanted and not isinstance(error, NotRecorded):
                 raise
             why = str(error).splitlines()[0].removeprefix("the reference: ")
-            why = why if isinstance(error, NotRecorded) else f"in evaluation mode {why}"
-            self.outcome.notes.append(Note("forward_only", {"why": why}))
-            self.options = self.outcome.options = self.options.without_backward(why)
-            self.tasks = _forward(self.tasks)
+            self.forward_only(why if isinstance(error, NotRecorded) else f"in evaluation mode {why}")
             self._stored(step)
+
+    def forward_only(self, why: str) -> None:
+        """Leave the backward pass out from now on."""
+        self.outcome.notes.append(Note("forward_only", {"why": why}))
+        self.options = self.outcome.options = self.options.without_backward(why)
+        self.tasks = _forward(self.tasks)
 
     def _stored(self, step: int) -> None:
         """Go the way with a place for values; once more where the reference was asked for another backward pass."""
@@ -173,7 +180,7 @@ class Run:
     def _step(self, step: int, store: ValueStore) -> bool:
         """Go the way of the data: record, match and transfer, align, refine, force, judge, step.
 
-        Return False where the reference's backward pass started elsewhere than it should.
+        Return False where the models have to run otherwise: from another start of the backward pass, or without it.
         """
         first = not self.begun
         if first:
@@ -183,6 +190,7 @@ class Run:
         trace = self.recorded(store, followed=followed)
         evidence = self.evidence(trace, store, followed=followed)
         if self.correspondence is None:
+            keep_as_given(self, matching, evidence)
             self.correspondence = matching.matched(evidence)
         with_batches_divided(self.correspondence, evidence)
         trace = evidence.trace
@@ -195,8 +203,10 @@ class Run:
         evidence.task = self.tasks[1]
         if first:
             known = with_constants(known, evidence)
-        known = with_orders_borne_out(known, evidence)
-        known = without_mismatches(known, evidence)
+        told = merged(self, known, evidence)
+        if told is None:
+            return False
+        known = without_mismatches(with_orders_borne_out(told, evidence), evidence)
         if self.options.transfer and first:
             known = with_exchanges(with_dataflow(known, evidence), evidence)
         known = with_other_rows(known, evidence)
@@ -285,7 +295,7 @@ class Run:
         self.outcome.notes += part_notes(known, self.resolved.ignored, judge.counts)
         self.outcome.notes += [*constant_notes(known), *naming_notes(known), *reordered_notes(known)]
         sides = self.reference, self.candidate
-        self.outcome.notes += unregistered_notes(sides)
+        self.outcome.notes += [*merged_notes(known, as_given=bool(self.as_given)), *unregistered_notes(sides)]
         if self.options.optimizers:
             # After the transfer, which stays; what steps do to buffers and gradients does not.
             for side in sides:

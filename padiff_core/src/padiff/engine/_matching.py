@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import attrs
@@ -58,6 +59,13 @@ class Matching:
             self._named = self.specials.retried(self._by_names)
         return self._named[2] is not None
 
+    @property
+    def is_of_one_size(self) -> bool:
+        """Return whether both sides hold as many numbers in parameters and statistics."""
+        named = self.is_named and self._named
+        ours, theirs = (named or self._by_names())[:2]
+        return _size(ours) == _size(theirs)
+
     def matched(self, evidence: Evidence) -> Correspondence:
         """Match the parameters; the candidate holds the reference's then, where that was asked for."""
         return self.specials.retried(lambda: self._attempt(evidence))
@@ -93,6 +101,11 @@ class Matching:
         elif self.valued:
             evidence.keep_exact(known)
         return known
+
+
+def _size(units: Units) -> int:
+    held = {one.parameter.path: one.parameter.shape for unit in units for one in unit.roles.values()}
+    return sum(map(math.prod, held.values()))
 
 
 def _as_given(known: Correspondence, evidence: Evidence) -> Correspondence:

@@ -5,6 +5,7 @@ This settles suspects: in float64 a fault stays what it is and rounding vanishes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from padiff.forcing._checks import Spot, Values
 from padiff.forcing._messages import Replayed, ReplayRequest, Slotted
 from padiff.forcing._replay import is_float
 from padiff.forcing._side import Side
-from padiff.numerics import Array
+from padiff.numerics import Array, root_mean_square
 from padiff.trace import Call, Key, Leaf, Trace
 
 Reader = Callable[[Replayed, bool], Array | None]
@@ -43,6 +44,8 @@ class Bench:
     """Whether calls are run in evaluation mode, where few draw random numbers; else in the mode they are in."""
     orders: Mapping[int, tuple[int, ...]] = attrs.field(factory=dict)
     """Value of the reference, by its token -> the order of its last axis in which calls are fed it."""
+    noise: float = 0.0
+    """How much noise is added to all that calls are fed, in sizes of the values; gradients are noise alone then."""
 
     def condition(self, pair: Pair) -> Hashable | None:
         """Return all that replays of a pair rest on: under another alignment they show the same; None where not.
@@ -89,6 +92,7 @@ class Bench:
         kernels: int = 0,
         shown: Collection[Key] = (),
         put: Mapping[Slotted, Array] | None = None,
+        thawed: bool = False,
     ) -> Replayed:
         """Replay the call of one side on the reference's values, compared with the ``truth`` where there is one.
 
@@ -97,10 +101,11 @@ class Bench:
         those of them give that compute in a narrower type, in so many a draw. ``settings`` are hyper-parameters to set
         for the run, by the path of the module below the call's; raises `LookupError` where one cannot be set. ``shown``
         are calls without counterpart below it of which what they take and give is asked for, ``put`` what is put in its
-        place.
+        place. ``thawed`` lets frozen parameters get gradients too.
         """
         below, tied = self._inside(pair, ours=ours), pair
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
+        fed = _Noisy(self.trace, self.noise) if self.noise else fed
         fed = Reordered(fed, self.orders) if self.orders else fed
         if ours:
             tied = with_itself(pair.reference, pair)
@@ -130,6 +135,7 @@ class Bench:
             kernels=kernels,
             shown=shown,
             put=put or {},
+            thawed=thawed,
         )
         return (self.reference if ours else self.candidate).replay(request)
 
@@ -167,6 +173,33 @@ class Disturbed:
     def gradient(self, leaf: Leaf) -> Array | None:
         """Return the gradient of a leaf, as it is."""
         return self.trace.gradient(leaf)
+
+
+@attrs.frozen(eq=False)
+class _Noisy:
+    """Other values than a trace's, as large as these: noise is added, and gradients are noise alone."""
+
+    trace: Trace
+    size: float
+    """Of the noise, in sizes of the values."""
+
+    def value(self, leaf: Leaf) -> Array | None:
+        """Return the value of a leaf with noise, where a gradient comes to it: what else there is are masks."""
+        value = self.trace.value(leaf)
+        if value is None or not (is_float(value) and leaf.differentiable):
+            return value
+        scale = root_mean_square(value) or 1.0
+        noisy: Array = value.astype(np.float64) + self.size * scale * self._noise(leaf)
+        return noisy
+
+    def gradient(self, leaf: Leaf) -> Array | None:
+        """Return a gradient, relative to the value's size: what it makes of a parameter's is relative, too."""
+        value = self.trace.value(leaf)
+        size = 0.0 if value is None or not is_float(value) else root_mean_square(value) * math.sqrt(value.size)
+        return self._noise(leaf) / (size or 1.0)
+
+    def _noise(self, leaf: Leaf) -> Array:
+        return np.random.default_rng((int(self.size), leaf.token)).standard_normal(leaf.shape)
 
 
 @attrs.frozen(eq=False)

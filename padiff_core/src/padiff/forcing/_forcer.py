@@ -17,7 +17,7 @@ from padiff.alignment import Pair
 from padiff.forcing._checks import UNLIKE, Assess, Assessment, Check, Observed, Plan, Spot, Values, read_of_array
 from padiff.forcing._masks import gives_alike, keeps_its_own
 from padiff.forcing._overwrite import Memory
-from padiff.numerics import SAME, Array, Difference, difference, epsilon, numpy_dtype
+from padiff.numerics import ROUNDING, SAME, Array, Difference, difference, epsilon, numpy_dtype
 from padiff.recording import Live, Watcher, read_as, sampled
 from padiff.trace import Call, Key, ModuleRecord
 
@@ -157,9 +157,8 @@ class Forcer(Watcher):
         Where the code around chose another shape, by no fault before, it chose the module's settings with it: what is
         padded by hand on one side is padded by the module on the other. The two are judged as one.
         """
-        parent, owner = self._owner(call)
-        before = self._last.pop(call, "start")
-        if owner is None or not pair.misfed or parent in self._tainted:
+        (parent, owner), before = self._owner(call), self._last.pop(call, "start")
+        if owner is None or not (pair.apart or (pair.misfed and parent not in self._tainted)):
             return pair, (before, "end")
         return owner, (self._last.get(parent, "start"), owner.name_of(call))
 
@@ -223,7 +222,7 @@ class Forcer(Watcher):
     def _owner(self, call: Call) -> tuple[Call | None, Pair | None]:
         """Return the nearest enclosing matched call, and its pair."""
         around = ((above, self._open.get(above)) for above in call.ancestors())
-        return next((found for found in around if found[1] is not None), (None, None))
+        return next(((above, pair) for above, pair in around if pair and not pair.apart), (None, None))
 
     def _feed(self, spot: Spot, tensor: Tensor, changed: dict[int, Any], index: int, *, tainted: bool) -> None:
         """Compare one tensor, wait for its gradient, and put the reference's value in."""
@@ -238,8 +237,7 @@ class Forcer(Watcher):
             self._graded.add(spot.reference.token)
             self._await(spot, tensor)
         if self._observed is not None:
-            values = tensor.numpy()
-            self._observed.spots[spot.key] = values
+            values = self._observed.spots[spot.key] = tensor.numpy()
             if new:
                 self._observed.values.setdefault(spot.reference.token, values)
         value = self._force.value(spot.reference)
@@ -255,6 +253,9 @@ class Forcer(Watcher):
                     self._hold(tensor, token, spot)
                 else:
                     self._seen[token] = spot.reference.token  # whoever takes it waits for its gradient
+                return
+            if spot.what in spot.pair.maybe and not apart.rel_l2 <= ROUNDING(epsilon(truth.dtype)):
+                self._note(spot, False, apart, truth, tensor.view, kept=True)
                 return
             gross = apart.rel_l2 > SAME(epsilon(truth.dtype))
             kept = gross and keeps_its_own(spot, value, tensor)

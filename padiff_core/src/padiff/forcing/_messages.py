@@ -131,6 +131,8 @@ class ReplayRequest:
     """Keys of calls without counterpart, below this one, of which what they take and give is asked for."""
     put: Mapping[Slotted, Array] = attrs.field(factory=dict)
     """What such calls are given, or give, instead of their own values."""
+    thawed: bool = False
+    """Whether frozen parameters get gradients, too."""
 
 
 @attrs.define(eq=False)

@@ -58,6 +58,9 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
             stack.enter_context(_set(model.modules()[path], wanted))
         if request.evaluating:
             model.evaluate()
+        for parameter in model.parameters().values() if request.thawed else ():
+            if not parameter.buffer:
+                parameter.thaw()
         with live.lifted(model, dtype) if dtype else live.ambient(call):
             forcer = _Replaying(
                 request,

@@ -8,6 +8,7 @@ that records show, `_findings` and `_notes`, the `_compared` tree, the models' `
 from padiff.judging._compared import matching_of, missing_path
 from padiff.judging._findings import place_around, place_of, with_hooks
 from padiff.judging._forced._judge import Judge
+from padiff.judging._forced._merged_rounding import moved_by_merging
 from padiff.judging._forced._outcome import Outcome
 from padiff.judging._forced._randomness import sampling
 from padiff.judging._forced._replays import Replays
@@ -17,14 +18,14 @@ from padiff.judging._forced._state import of_gradients
 from padiff.judging._forced._wholes import Ends, Gradients, Runs
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures, measures_of
-from padiff.judging._notes import axis_notes, naming_notes, reordered_notes, unregistered_notes
+from padiff.judging._notes import axis_notes, merged_notes, naming_notes, reordered_notes, unregistered_notes
 from padiff.judging._optimizer_step import rate_between, shown_setting, step_both
-from padiff.judging._parameters import constant_notes, is_close, parameter_findings, special_notes
-from padiff.judging._parts import part_notes
+from padiff.judging._parameters import constant_notes, is_close, is_ignored, parameter_findings, special_notes
+from padiff.judging._parts import Ignored, part_notes
 from padiff.judging._recorded._given_gradients import given_gradients
 from padiff.judging._recorded._meter import Measuring, Meter, measuring
 from padiff.judging._recorded._script_notes import without_settings_seen
 from padiff.judging._recorded._step import Recorded
 from padiff.judging._recorded._taken_back import TakenBack
-from padiff.judging._suspicion import Suspicion, assessing
+from padiff.judging._suspicion import AGREEING, Suspicion, assessing
 from padiff.judging._tolerance import Rule, rule_of, rule_of_numbers, shown_rule

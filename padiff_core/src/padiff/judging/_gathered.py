@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import attrs
 
 from padiff.alignment import Pair
-from padiff.judging._findings import finding_of, given_to
+from padiff.judging._findings import finding_of, given_to, place_of
 from padiff.judging._parameters import is_equal_tie, tied_on_one_side
 from padiff.judging._parts import SHOWN, Ignored
 from padiff.judging._suspicion import Suspicion
 from padiff.parameters import Correspondence
-from padiff.report import Cause, ComparedCall, Coverage, Evidence, Figures, Finding, Matching, Note, Phase, Verdict
+from padiff.report import (
+    SIDES,
+    Cause,
+    ComparedCall,
+    Coverage,
+    Evidence,
+    Figures,
+    Finding,
+    Matching,
+    Note,
+    Phase,
+    Place,
+    Verdict,
+    What,
+)
 from padiff.trace import Call, Key
 
 
@@ -78,7 +92,7 @@ class Gathered:
                 evidence = Evidence.of("another_layer", called=one.pair.candidate.path, due=sorted(instead[one]))
                 finding = attrs.evolve(finding, evidence=(*finding.evidence, evidence))
             found.append(_with_other_rows(finding, known))
-        return found
+        return [*_of_merged(found, suspicions, known)]
 
     def is_ignored(self, pair: Pair) -> bool:
         """Return whether the user left a call out, on either side."""
@@ -109,6 +123,49 @@ def _due(suspicion: Suspicion, pairs: Collection[tuple[str, str]]) -> set[str]:
     if not wrong or called in pairs or all(theirs != called[1] for _, theirs in pairs):
         return set()
     return {theirs for ours, theirs in pairs if ours == called[0]}
+
+
+def _of_merged(found: list[Finding], suspicions: Sequence[Suspicion], known: Correspondence) -> Iterator[Finding]:
+    """Yield findings, those on what weights were to make that one side merged at the layers that hold these, once.
+
+    What other inputs alone show is told of the parameters.
+    """
+    told: list[Group] = []
+    for finding, one in zip(found, suspicions, strict=True):
+        group = None if one.spot is None or not finding.source else known.astray.get(one.spot.key)
+        if group is None:
+            yield finding
+            continue
+        rest: dict[str, Any] = _layers_of(group, known)
+        yield attrs.evolve(finding, cause=_cause_of(group), between=None, given=(), source=group not in told, **rest)
+        told.append(group)
+    for group in dict.fromkeys((*known.astray.values(), *known.hidden)):
+        if group not in told:
+            what = What("parameter", min(group[1]).rpartition(".")[2])
+            places = {"reference": Place(None), "candidate": Place(None), **_layers_of(group, known)}
+            evidence = (Evidence("on_other_inputs"),)
+            told_of: dict[str, Any] = {**places, "what": what, "evidence": evidence, "cause": _cause_of(group)}
+            yield Finding(Verdict.DIFFERS, Phase.PARAMETER, source=True, **told_of)
+
+
+Group = tuple[frozenset[str], frozenset[str]]
+"""Parameters of both sides that were to make the same together."""
+
+
+def _cause_of(group: Group) -> Cause:
+    return Cause("merged", {name: sorted(paths) for name, paths in zip(SIDES, group, strict=True)})
+
+
+def _layers_of(group: Group, known: Correspondence) -> dict[str, Place]:
+    """Return the first layers of both sides that are called and hold some parameters."""
+    calls, found = known.alignment, {}
+    for side, paths, left in zip(SIDES, group, (calls.left_reference, calls.left_candidate), strict=True):
+        layers = {path.rpartition(".")[0] for path in paths}
+        inside = (call for call in (*(getattr(p, side) for p in calls.pairs), *left) if call.path in layers)
+        first = min(inside, key=lambda call: call.index, default=None)
+        if first is not None:
+            found[side] = place_of(first)
+    return found
 
 
 Lacking = tuple[str, str]

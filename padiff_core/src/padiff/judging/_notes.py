@@ -48,6 +48,15 @@ def reordered_notes(known: Correspondence) -> Iterator[Note]:
         yield Note("reordered", {"parameters": list(dict.fromkeys(held))})
 
 
+def merged_notes(known: Correspondence, *, as_given: bool) -> Iterator[Note]:
+    """Yield which parameters make the same together, none of which has an equal; and that nothing was copied."""
+    ours, theirs = map(sorted, known.merged)
+    if ours or theirs:
+        yield Note("merged", {"reference": ours, "candidate": theirs})
+    if as_given:
+        yield Note("as_given")
+
+
 def notes_of(alignment: Alignment, found: Sequence[Finding], compared: Set[int] | None = None) -> Iterator[Note]:
     """Yield the notes of one step's matched calls; ``found`` are its findings.
 
@@ -93,7 +102,7 @@ def _settings(alignment: Alignment, found: Sequence[Finding], compared: Set[int]
         epsilon_of(ours.dtype) != epsilon_of(theirs.dtype) for one in alignment.pairs for ours, theirs in one.made
     )
     for pair in alignment.pairs:
-        if pair.candidate.path in named:
+        if pair.candidate.path in named or pair.apart:
             continue
         seen = compared is None or any(ours.token in compared for ours, _ in pair.made)
         kind = ("setting_hidden" if hidden and compared is not None else "setting") if seen else "setting_unseen"

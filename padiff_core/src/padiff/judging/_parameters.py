@@ -45,7 +45,9 @@ def parameter_findings(
     parameter is missed: what differs without it shows where it is used. Of what is ``alike``, as is known already, no
     values are read. Of a parameter that has a counterpart one side may have more than the other: where that ``counts``.
     """
+    gone = correspondence.together[1]
     links = [(match, link) for match, link in correspondence.links if not is_ignored(match, link, ignored)]
+    links = [(match, link) for match, link in links if link.candidate.parameter.path not in gone]
     found = [*_missing(correspondence, ignored, frozen), *_constants(correspondence.wrong, read, own or {})]
     found += [part_finding(part) for part in parts_of(correspondence, ignored) if counts(part)]
     exact = None if copied else rule
@@ -62,6 +64,8 @@ def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> 
     partner |= {m.candidate: m.reference for m in correspondence.matches}
     partner |= {one.packing.packed: one.packing.members[0] for one in correspondence.packed}
     covered = _matched(correspondence)
+    for known, merged in zip(covered, correspondence.together, strict=True):
+        known |= merged
     for side, (units, others) in enumerate(
         ((correspondence.reference, correspondence.candidate), (correspondence.candidate, correspondence.reference))
     ):

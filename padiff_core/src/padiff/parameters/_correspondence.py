@@ -52,8 +52,23 @@ class Correspondence:
     crossed: Mapping[str, tuple[tuple[str, str], ...]] = attrs.field(factory=dict)
     """Candidate's module -> (reference's unit, candidate's unit) under which its code would be right, against names."""
 
+    merged: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    """Parameters of the reference, and of the candidate, that have no equal each, and make the same together."""
+    astray: Mapping[tuple[int, str, int, str], tuple[frozenset[str], frozenset[str]]] = attrs.field(factory=dict)
+    """Value that differs, by its spot's key -> parameters of both sides that were to make it together, and do not."""
     other_rows: Mapping[str, Mapping[str, tuple[int, ...]]] = attrs.field(factory=dict)
     """Candidate's module -> layer, as its code names it -> the order of rows under which this code would be right."""
+
+    hidden: tuple[tuple[frozenset[str], frozenset[str]], ...] = ()
+    """The same, where other inputs alone show so."""
+
+    @property
+    def together(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the parameters of both sides that are taken together: none of them is compared by itself."""
+        ours, theirs = (
+            frozenset().union(*some) for some in zip(self.merged, *self.astray.values(), *self.hidden, strict=True)
+        )
+        return ours, theirs
 
     @property
     def sides(self) -> tuple[Sequence[HeldUnit], Sequence[HeldUnit]]:

@@ -13,7 +13,18 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Side, Spot, force, says_the_same
 from padiff.judging import Ends, Gradients, Judge, Measures, Replays, Rule, Runs, assessing, is_rounding, prove
-from padiff.numerics import ROUNDING, Array, Difference, difference, epsilon, epsilon_of, is_suspect, numpy_dtype
+from padiff.numerics import (
+    ROUNDING,
+    SAME,
+    Array,
+    Difference,
+    difference,
+    epsilon,
+    epsilon_of,
+    is_suspect,
+    numpy_dtype,
+    root_mean_square,
+)
 from padiff.parameters import Correspondence, Link, UnitMatch, held_of, transfer
 from padiff.recording import Orders, Task, exact
 from padiff.report import SIDES, Note
@@ -94,6 +105,14 @@ class Evidence:
         """Return whether the candidate's free run gives what the reference gave, to one rounding."""
         ours, theirs = self.trace.outputs, self.free(axes).outputs
         return len(ours) == len(theirs) and bool(ours) and all(map(_agree, ours, theirs))
+
+    def gives_alike(self) -> bool:
+        """Return whether the candidate's free run gives what the reference gave, but for accumulated rounding.
+
+        What all is near one number tells nothing: that is relative to how far the outputs are spread.
+        """
+        ours, theirs = self.trace.outputs, self.free().outputs
+        return len(ours) == len(theirs) and bool(ours) and all(map(_are_near, ours, theirs))
 
     def holds_alike(self, match: UnitMatch) -> bool:
         """Return whether both sides hold the same values there, but for rounding."""
@@ -261,6 +280,13 @@ class Evidence:
 def _followed(trace: Trace) -> Flow | None:
     """Return the dataflow that was noted beside a run."""
     return None if trace.flow is None or trace.flow.refused else trace.flow
+
+
+def _are_near(ours: Array, theirs: Array) -> bool:
+    if ours.shape != theirs.shape or ours.dtype.kind != "f":
+        return False
+    spread = float(np.std(ours.astype(np.float64)))
+    return spread > 0.0 and root_mean_square(ours.astype(np.float64) - theirs) <= SAME(epsilon(ours.dtype)) * spread
 
 
 def _agree(ours: Array, theirs: Array) -> bool:

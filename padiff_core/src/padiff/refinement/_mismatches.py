@@ -54,7 +54,8 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     correspondence = taken if fused else evidence.replaced(correspondence, taken)
     correspondence = _without_unlike(correspondence, evidence)
     judge = evidence.judged(correspondence)
-    rough = judge.forward(rough=True)
+    known = correspondence.astray  # why these differ is known
+    rough = [one for one in judge.forward(rough=True) if one.spot is None or one.spot.key not in known]
     found = (_may_be_mismatched(s, rough, judge) for s in rough)
     doubtful = list({pair.key: pair for pair in found if pair is not None}.values())
     if not doubtful:

@@ -99,6 +99,11 @@ CAUSES: Mapping[str, Phrase] = {
             if data.get(axis)
         )
     ),
+    "merged": lambda data: (
+        f"{few(data['candidate'])} of the candidate {'do' if len(data['candidate']) > 1 else 'does'} not make what "
+        f"{few(data['reference'])} of the reference make together: merged in another way (scale, epsilon, mean), or "
+        "other weights"
+    ),
     "other_rows": lambda data: (
         f"right where the rows of {' and '.join(data['layers'])} are in another order "
         f"({', '.join(map(str, data['rows']))}, ...)"
@@ -220,6 +225,7 @@ EVIDENCE: Mapping[str, Phrase] = {
     ),
     "given_alone": "the {side}'s call is given {names:few}, the {other}'s nothing like that",
     "before_any_run": "the values differ before any run",
+    "on_other_inputs": "inputs like these do not show it; others that were tried, and reach more of the weights, do",
     "no_counterpart": "the {side} has {path} {shape:list}, the {other} has no counterpart",
     "part_alone": lambda data: (
         f"of {data['path']} {list(data['whole'])} in the {data['side']} a part {list(data['shape'])} has no "

@@ -121,6 +121,16 @@ NOTES: Mapping[str, Phrase] = {
         "both with the same casts to see it"
     ),
     "nonfinite_parameters": _nonfinite,
+    "merged": lambda data: (
+        "merged: "
+        + (f"{few(data['candidate'])} of the candidate " if data["candidate"] else "the candidate without them ")
+        + (f"and {few(data['reference'])} of the reference " if data["reference"] else "")
+        + "have no equal each, and compute the same together, on other inputs too"
+    ),
+    "as_given": (
+        "the candidate holds other parameters than the reference, and gives what that gives: it was compared with what "
+        "it holds, as with transfer=False, and nothing was copied to it"
+    ),
     "forward_only": "compared forward only: {why}",
     "steps_of_one_side": lambda data: (
         f"not compared: the {data['side']} alone recorded {'step' if len(data['steps']) == 1 else 'steps'} "

@@ -97,7 +97,14 @@ class Outcome(Gathered):
         self.findings += found
         tolerated = self.options.tolerance is not None
         calls = compared_calls(
-            judge.alignment, forced, suspicions, (trace, free), ignored=self.is_ignored, tolerated=tolerated, step=step
+            judge.alignment,
+            forced,
+            suspicions,
+            (trace, free),
+            ignored=self.is_ignored,
+            tolerated=tolerated,
+            step=step,
+            unseen=lambda pair: pair.apart,
         )
         self.add_calls(calls)
         if any(f.source for f in found):

@@ -15,6 +15,7 @@ import attrs
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, Replayed, Spot, is_recorded, with_zeros
 from padiff.judging._forced._distributions import SEEDS
+from padiff.judging._forced._merged_rounding import Moved, moved_by_merging
 from padiff.judging._forced._own_rounding import Narrow, rounding_nearby
 from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question
 from padiff.judging._forced._randomness import Randomness, described, like_calls
@@ -38,6 +39,7 @@ from padiff.numerics import (
     is_suspect,
 )
 from padiff.report import SIDES, Cause, Evidence, Figures, Verdict
+from padiff.trace import Key
 
 
 @attrs.frozen(eq=False)
@@ -65,6 +67,8 @@ class Settler:
         self.narrow = Narrow(self.runs, self._replays)
         self._others: dict[Hashable, Settler] = {}
         """Another condition -> what settles suspects under it."""
+        self._merged: dict[Key, Moved | None] = {}
+        """Pair -> what other roundings of the weights make of it that were merged."""
         self._floors: dict[tuple[Any, ...], tuple[float, str]] = {}
         """What calls that round alike have in common -> the noise floor of one of them, and its path."""
 
@@ -117,6 +121,7 @@ class Settler:
 
     def _rule(self, asked: Question, figures: Figures, dtype: str | None) -> Ruling:
         wide, floor, local, eps = figures.rel_l2_float64 or 0.0, figures.floor or 0.0, figures.rel_l2, asked.eps
+        floor = max(floor, self._of_merged(asked))
         if eps == 0:
             return Ruling(Verdict.DIFFERS, figures, (Evidence("whole_numbers"),))
         small = local <= max(FLOORS * floor, ROUNDING(eps)) and not asked.native.nan_mismatch
@@ -125,7 +130,7 @@ class Settler:
             verdict = together if wide <= UNSETTLED(epsilon_of("float32")) else Verdict.DIFFERS
             evidence = Evidence.of("float32", wide=wide, floor=floor)
             return Ruling(verdict, attrs.evolve(figures, rel_l2_float64=None), (evidence,))
-        if wide <= (CONSTANT if asked.alike else TOGETHER)(eps):
+        if wide <= max((CONSTANT if asked.alike else TOGETHER)(eps), FLOORS * self._of_merged(asked)):
             lost = not (small or asked.backward) and self.narrow.loses_digits(asked, figures)
             evidence = Evidence.of("digits_lost" if lost else "float64_agrees", wide=wide, local=local, floor=floor)
             return Ruling(Verdict.DIFFERS if lost else together, figures, (evidence,))
@@ -133,6 +138,16 @@ class Settler:
         if found is not None:
             return Ruling(together, figures, (Evidence.of("narrow_cast", **found),))
         return Ruling(Verdict.DIFFERS, figures, (Evidence.of("float64_differs", bound=TOGETHER(eps)),))
+
+    def _of_merged(self, asked: Question) -> float:
+        """Return how far the rounding of merged weights moves a value, relative L2; 0 where there are none."""
+        if not self.bench.alignment.merged or asked.backward:
+            return 0.0
+        if asked.pair.key not in self._merged:
+            self._merged[asked.pair.key] = moved_by_merging(self.bench, asked.pair)
+        found = self._merged[asked.pair.key]
+        still, moved = (None, None) if found is None else (asked.read(one, False) for one in found)
+        return 0.0 if still is None or moved is None else asked.error_between(still, moved)
 
     def _by_one_side(self, asked: Question) -> Ruling:
         """Rule by the one side that runs in float64, as the truth for both; where none does, by both as they are."""

@@ -179,7 +179,9 @@ def _explained(
             kernels = 0.0 if judge is None else _by_kernels(judge, widened)
             if kernels:
                 return Proof("float64", apart, kernels, figure)
-            wide = _both(sides, tasks, store, wholes, dtype="float64")
+            # Weights that were merged are rounded once more: they are no more together in float64.
+            rounded = judge is not None and judge.alignment.merged
+            wide = None if rounded else _both(sides, tasks, store, wholes, dtype="float64")
             leap = None if wide is None else wholes.leap(wide, largest)
             if leap is not None:
                 return Proof("float64", apart, vanished, figure, largest, leap)

@@ -91,6 +91,10 @@ class ToyParameter(Parameter):
         """Return whether it gets a gradient."""
         return bool(self.native.requires_grad)
 
+    def thaw(self) -> None:
+        """Let it get a gradient."""
+        self.native.requires_grad = True
+
     def view(self) -> Array:
         """Return the values."""
         return np.asarray(self.native.data)
