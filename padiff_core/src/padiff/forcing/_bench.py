@@ -20,6 +20,8 @@ from padiff.forcing._side import Side
 from padiff.numerics import Array, root_mean_square
 from padiff.trace import Call, Key, Leaf, Trace
 
+_SAMPLED = 64
+"""Elements that tell a mask from other numbers."""
 Reader = Callable[[Replayed, bool], Array | None]
 """Takes one value from what a call did by itself; the flag is true for the reference's side."""
 
@@ -184,9 +186,9 @@ class _Noisy:
     """Of the noise, in sizes of the values."""
 
     def value(self, leaf: Leaf) -> Array | None:
-        """Return the value of a leaf with noise, where a gradient comes to it: what else there is are masks."""
+        """Return the value of a leaf with noise, unless it is a mask: of two numbers."""
         value = self.trace.value(leaf)
-        if value is None or not (is_float(value) and leaf.differentiable):
+        if value is None or not is_float(value) or len(np.unique(value.ravel()[:_SAMPLED])) < 3:
             return value
         scale = root_mean_square(value) or 1.0
         noisy: Array = value.astype(np.float64) + self.size * scale * self._noise(leaf)

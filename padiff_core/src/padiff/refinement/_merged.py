@@ -20,7 +20,7 @@ from padiff.alignment import MAPPED, Alignment, Pair
 from padiff.forcing import Bench, Side, Spot
 from padiff.grouping import grouped
 from padiff.judging import AGREEING, Ignored, Judge, is_close, is_ignored, moved_by_merging
-from padiff.numerics import CONSTANT, FLOORS, SHOWN, Array, difference, root_mean_square
+from padiff.numerics import FLOORS, SHOWN, TOGETHER, Array, difference, root_mean_square
 from padiff.parameters import Correspondence, held_of, left_over_of
 from padiff.refinement._evidence import Evidence
 from padiff.trace import Call, Key
@@ -129,8 +129,9 @@ class _Try:
     @cached_property
     def groups(self) -> dict[SpotKey, Loose]:
         """Return for each value that differs the loose parameters that it depends on."""
+        spots = [spot for _, spot in self.differing.values()]
         bench = self.judge.settler.bench
-        return {key: self._behind(pair, spot, bench) for key, (pair, spot) in self.differing.items()}
+        return {key: self._behind(pair, spot, bench, spots) for key, (pair, spot) in self.differing.items()}
 
     def astray(self, evidence: Evidence) -> tuple[dict[SpotKey, Loose], tuple[Loose, ...]]:
         """Return what was to make the same together, and does not: by a value that differs, or on other inputs alone.
@@ -158,13 +159,20 @@ class _Try:
         rest = dict.fromkeys(group for group in self._tried[1] if not (group[0] & ours or group[1] & theirs))
         return found, tuple(group for group in rest if is_joint(None, group))
 
-    def _behind(self, pair: Pair, spot: Spot, bench: Bench) -> Loose:
-        """Return the loose parameters that a value depends on, as a call's code makes it of what it is fed."""
-        ours, theirs = (
-            frozenset(path for path, moved in self._moved(pair, side, bench).items() if moved is None or one in moved)
-            for side, one in enumerate((spot.reference.token, spot.key))
-        )
-        return ours, theirs
+    def _behind(self, pair: Pair, spot: Spot, bench: Bench, differing: Iterable[Spot]) -> Loose:
+        """Return the loose parameters that a value depends on, as a call's code makes it of what it is fed.
+
+        Those by which another value moves that is right are none of them, if there are others.
+        """
+        apart = list(differing)
+        wrong: tuple[set[Any], ...] = {one.reference.token for one in apart}, {one.key for one in apart}
+        found = []
+        for side, one in enumerate((spot.reference.token, spot.key)):
+            moved = self._moved(pair, side, bench)
+            behind = {path for path, values in moved.items() if values is None or one in values}
+            only = {path for path in behind if (moved[path] or set()) <= wrong[side]}
+            found.append(frozenset(only or behind))
+        return found[0], found[1]
 
     def _moved(self, pair: Pair, side: int, bench: Bench) -> Mapping[str, Set[Any] | None]:
         """Return for each loose parameter of a call's code the values that move with it: tokens, or spots.
@@ -232,7 +240,7 @@ class _Try:
             for scale in _SCALES:
                 bench = attrs.evolve(self.judge.settler.bench, noise=scale, backward=True)
                 found = self._differing(pair, bench, seen)
-                between = [self._behind(pair, spot, bench) for spot in found or ()]
+                between = [self._behind(pair, spot, bench, found or ()) for spot in found or ()]
                 wrong += [(frozenset(own[0]), frozenset(own[1]))] if found is None else between
                 if all(paths <= _shown(known) for known, paths in zip(seen, own, strict=True)):
                     break
@@ -261,7 +269,7 @@ class _Try:
             return 0.0 if still is None or other is None else difference(still, other).rel_l2
 
         own = [one for one in theirs.checks if one.spot.owner and one.spot.owner.key == pair.key and not one.backward]
-        return [one.spot for one in own if not one.difference.rel_l2 <= max(CONSTANT(0.0), FLOORS * noise(one.spot))]
+        return [one.spot for one in own if not one.difference.rel_l2 <= max(TOGETHER(0.0), FLOORS * noise(one.spot))]
 
     def without(self, together: Loose) -> Alignment:
         """Return the calls, those as they were that use none of some parameters."""

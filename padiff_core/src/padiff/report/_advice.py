@@ -19,6 +19,8 @@ def advice(report: Report) -> Iterator[Line]:
         said = [text for applies, text in _NEXT if any(applies(source) for source in report.sources)]
         if not report.operations and any(map(_is_region, report.sources)):
             said.append(_CLOSER)
+        if report.transfer is not None and any(one.is_caused_by("missing_module") for one in report.sources):
+            said.append(_OVERWRITTEN)
     elif report.unmatched:
         said = [text for applies, text in _UNMATCHED if any(map(applies, report.unmatched))]
     else:
@@ -40,7 +42,7 @@ def _caused_by(name: str) -> Callable[[Finding], bool]:
     return lambda source: source.is_caused_by(name)
 
 
-_is_given, _is_constant, _is_tied = map(_caused_by, ("inputs", "constant", "tied"))
+_is_given, _is_constant, _is_tied, _is_merged = map(_caused_by, ("inputs", "constant", "tied", "merged"))
 _is_lacking = _caused_by("missing_parameter")
 """Whether a layer lacks a parameter that its counterpart has."""
 
@@ -80,6 +82,10 @@ _IN_SCRIPTS = {
 """What a script does around its model, nothing shows that runs the model alone."""
 _MATCH = "match what is unmatched with a padiff.LayerMap, or ignore it: it never passes"
 _CLOSER = "operations=True compares the functions and operators of a module's own code one by one"
+_OVERWRITTEN = (
+    "where one side's weights are merged on purpose (a norm folded into a layer, LoRA), nothing can be copied: "
+    "compare a candidate that holds them with transfer=False"
+)
 _CALLS = "make the same calls in both scripts, and record them again"
 _LOOK = "look at the first value that differs, and at the parameters that are not verified"
 _UNMATCHED = (
@@ -99,6 +105,11 @@ _RECORDED = (
 """What comes before the sources in the code can be told."""
 _NEXT = (
     (_is_given, "give both models the same inputs, and compare again"),
+    (
+        _is_merged,
+        "merge these weights anew, of all that the reference has there (its scale, epsilon, mean, bias), and compare "
+        "again; where none were to be merged, load the reference's",
+    ),
     (
         _is_of_weights,
         "load the reference's values into the candidate, or let padiff copy them: leave out transfer=False; "
@@ -121,7 +132,7 @@ _NEXT = (
     (
         lambda f: (
             words.is_of_other_sort(f)
-            or (f.verdict is Verdict.DIFFERS and f.phase is not Phase.PARAMETER and not _is_given(f))
+            or (f.verdict is Verdict.DIFFERS and f.phase is not Phase.PARAMETER and not (_is_given(f) or _is_merged(f)))
         ),
         "fix each source in the candidate, in any order: it was given the reference's own values, so the code or the "
         "setting right there differs",

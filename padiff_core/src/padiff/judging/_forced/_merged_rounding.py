@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Replayed
+from padiff.forcing import Bench, Replayed, Side
 from padiff.numerics import MERGING, epsilon
 
 Moved = tuple[Replayed, Replayed]
@@ -22,18 +22,18 @@ def moved_by_merging(bench: Bench, pair: Pair) -> Moved | None:
     still = bench.tried(pair, False, dtype="float64", backward=False) if paths else None
     if still is None:
         return None
-    with _rounded_otherwise(bench, paths):
+    with rounded_otherwise(bench.candidate, paths):
         moved = bench.tried(pair, False, dtype="float64", backward=False)
     return None if moved is None else (still, moved)
 
 
 @contextmanager
-def _rounded_otherwise(bench: Bench, paths: list[str]) -> Iterator[None]:
-    """Let the candidate hold parameters of which each element is off by a few epsilons of their type."""
-    side, random = bench.candidate, np.random.default_rng(0)
+def rounded_otherwise(side: Side, paths: Iterable[str]) -> Iterator[None]:
+    """Let a side hold parameters of which each element is off by as much as merging rounds."""
+    random = np.random.default_rng(0)
     before = {path: np.array(side.value(path), order="C") for path in sorted(paths)}
-    noise = {path: random.uniform(-1, 1, held.shape) for path, held in before.items()}
-    side.assign({path: held * (1 + MERGING * epsilon(held.dtype) * noise[path]) for path, held in before.items()})
+    off = {path: random.uniform(-1, 1, held.shape) * MERGING(epsilon(held.dtype)) for path, held in before.items()}
+    side.assign({path: held * (1 + off[path]) for path, held in before.items()})
     try:
         yield
     finally:

@@ -23,6 +23,7 @@ from padiff.forcing import Side, is_recorded
 from padiff.judging._findings import finding_at
 from padiff.judging._forced._distributions import SEEDS, differ, flat
 from padiff.judging._forced._judge import Judge
+from padiff.judging._forced._merged_rounding import rounded_otherwise
 from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question
 from padiff.judging._forced._settle import Settler
 from padiff.judging._forced._wholes import Ends, Gap, Response, Runs, Wholes, worst
@@ -179,9 +180,10 @@ def _explained(
             kernels = 0.0 if judge is None else _by_kernels(judge, widened)
             if kernels:
                 return Proof("float64", apart, kernels, figure)
-            # Weights that were merged are rounded once more: they are no more together in float64.
-            rounded = judge is not None and judge.alignment.merged
-            wide = None if rounded else _both(sides, tasks, store, wholes, dtype="float64")
+            merged = judge and _by_merging(judge, sides[1], tasks[1], ends.candidate, wholes)
+            if merged and all(map(merged.explains, widened)):
+                return Proof("float64", apart, merged.bound(largest), figure)
+            wide = _both(sides, tasks, store, wholes, dtype="float64")
             leap = None if wide is None else wholes.leap(wide, largest)
             if leap is not None:
                 return Proof("float64", apart, vanished, figure, largest, leap)
@@ -193,6 +195,16 @@ def _explained(
     largest = max(unexplained, key=lambda gap: gap.rel_l2)
     apart, bound = largest.rel_l2, response.bound(largest)
     return Proof(by, apart, bound, apart, largest, wholes.leap(native, largest) or wholes.root)
+
+
+def _by_merging(judge: Judge, side: Side, task: Task, still: Trace, wholes: Wholes) -> Response | None:
+    """Return how far the rounding of merged weights moves a candidate's ends in float64; None where it has none."""
+    if not judge.alignment.merged:
+        return None
+    with rounded_otherwise(side, judge.alignment.merged):
+        moved = ends_of(side, task, dtype="float64")
+    found = () if moved is None else wholes.response(Runs(still, moved))
+    return Response({gap.names[1]: gap.rel_l2 for gap in found}, ours=False)
 
 
 def _by_kernels(judge: Judge, gaps: Sequence[Gap]) -> float:

@@ -1,0 +1,171 @@
+"""Weights that one side merged on purpose: what has no equal by itself, and makes the same together, is no fault."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import functional as F
+from padiff.testing.toy import rows
+
+X = np.random.default_rng(0).standard_normal((9, 6)).astype(np.float32)
+
+
+class Net(rows.Module):
+    """Layers, each with a norm behind it, of which a candidate may hold none; and a gate on the last one."""
+
+    def __init__(self, norms: bool = True) -> None:
+        self.first, self.second, self.third = (rows.Linear(*size) for size in ((6, 8), (8, 8), (8, 8)))
+        if norms:
+            self.norm1, self.norm2, self.gain = rows.BatchNorm(8), rows.BatchNorm(8), rows.parameter(8, at=1.0)
+            random = np.random.default_rng(1)
+            for norm in (self.norm1, self.norm2):
+                norm.running_mean.data[:], norm.running_var.data[:] = (
+                    random.normal(0, 0.3, 8),
+                    random.uniform(0.5, 2, 8),
+                )
+        self.out = rows.Linear(8, 3)
+        self.norms = norms
+        self.train(False)
+
+    def forward(self, x: Any) -> Any:
+        a = self.first(x)
+        a = F.relu(self.norm1(a) if self.norms else a)
+        b = self.second(a)
+        b = F.relu(self.norm2(b) if self.norms else b)
+        c = self.third(b)
+        return self.out(F.tanh(a + (c * self.gain if self.norms else c)))
+
+
+def fold(layer: Any, norm: Any, *, eps: float | None = None, mean: bool = True) -> None:
+    scale = norm.weight.data / np.sqrt(norm.running_var.data + (norm.eps if eps is None else eps))
+    layer.weight.data[:] *= scale[:, None]
+    shift = norm.running_mean.data if mean else 0
+    layer.bias.data[:] = (layer.bias.data - shift) * scale + norm.bias.data
+
+
+def merged(net: Net, second: Callable[[Any, Any], None] = fold, gain: bool = True) -> Net:
+    """Return a candidate without norms, and without the gate."""
+    port = Net(norms=False)
+    for name in ("first", "second", "third", "out"):
+        setattr(port, name, copy.deepcopy(getattr(net, name)))
+    fold(port.first, net.norm1)
+    second(port.second, net.norm2)
+    if gain:
+        port.third.weight.data[:] *= net.gain.data[:, None]
+        port.third.bias.data[:] *= net.gain.data
+    return port
+
+
+def freeze(*models: Any) -> None:
+    for tensor in (tensor for model in models for tensor in model.parameters()):
+        tensor.requires_grad = False
+
+
+@pytest.mark.parametrize("phase", ["both", "forward"])
+@pytest.mark.parametrize("transfer", [True, False])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_merged_weights_are_noted_and_no_fault(*, phase: str, transfer: bool, frozen: bool) -> None:
+    net = Net()
+    port = merged(net)
+    freeze(*([net, port] if frozen else []))
+    before = [tensor.data.copy() for model in (net, port) for tensor in model.parameters()]
+    report = padiff.diff(net, port, (X,), phase=phase, transfer=transfer)
+    assert report.aligned, str(report)
+    assert str(report).startswith("aligned, forward only (")
+    note = next(note.data for note in report.notes if note.kind == "merged")
+    held = [f"{layer}.{name}" for layer in ("first", "second", "third") for name in ("bias", "weight")]
+    assert note["candidate"] == held
+    norms = [f"{norm}.{name}" for norm in ("norm1", "norm2") for name in ("bias", "weight")]
+    assert note["reference"] == sorted([*held, *norms, "gain"])
+    assert any(note.kind == "as_given" for note in report.notes) is transfer
+    after = [tensor.data for model in (net, port) for tensor in model.parameters()]
+    assert all(map(np.array_equal, before, after))
+    assert all(tensor.requires_grad is not frozen for model in (net, port) for tensor in model.parameters())
+
+
+def wrong_eps(layer: Any, norm: Any) -> None:
+    fold(layer, norm, eps=1e-3)
+
+
+def slightly_wrong_eps(layer: Any, norm: Any) -> None:
+    fold(layer, norm, eps=3e-6)
+
+
+def without_mean(layer: Any, norm: Any) -> None:
+    fold(layer, norm, mean=False)
+
+
+def hidden(layer: Any, norm: Any) -> None:
+    """Be wrong where a relu hides it of these inputs."""
+    fold(layer, norm)
+    layer.bias.data[2] += 0.5
+
+
+@pytest.mark.parametrize("second", [wrong_eps, slightly_wrong_eps, without_mean, hidden])
+def test_what_was_merged_wrongly_is_one_source_at_its_layer(second: Any) -> None:
+    net = Net()
+    net.norm2.bias.data[2] = -60 if second is hidden else net.norm2.bias.data[2]
+    report = padiff.diff(net, merged(net, second), (X,), transfer=False)
+    (source,) = report.sources
+    assert (source.reference.path, source.candidate.path) == ("second", "second"), str(report)
+    assert source.cause is not None
+    named = ["second.bias", "second.weight"]
+    assert dict(source.cause.parameters) == {"reference": ["norm2.bias", "norm2.weight", *named], "candidate": named}
+    assert "merge" in str(report).rpartition("next ")[2]
+    note = next(note.data for note in report.notes if note.kind == "merged")
+    assert note["candidate"] == [f"{layer}.{name}" for layer in ("first", "third") for name in ("bias", "weight")]
+
+
+def test_a_layer_that_was_not_merged_lacks_its_norm() -> None:
+    net = Net()
+    report = padiff.diff(net, merged(net, lambda *_: None), (X,), transfer=False)
+    assert {source.reference.path for source in report.sources} == {"norm2"}, str(report)
+
+
+def test_a_gate_that_was_merged_but_for_the_bias_is_told() -> None:
+    net = Net()
+    port = merged(net, gain=False)
+    port.third.weight.data[:] *= net.gain.data[:, None]
+    (source,) = padiff.diff(net, port, (X,), transfer=False).sources
+    assert source.candidate.path == "third"
+    assert "gain" in str(source.cause)
+
+
+@pytest.mark.parametrize("gain", [0.0, 1e-7])
+def test_what_a_gate_hides_is_not_taken_for_merged(gain: float) -> None:
+    net = Net()
+    net.gain.data[:] = gain
+    port = copy.deepcopy(net)
+    port.third.weight.data[1] += 1
+    (source,) = padiff.diff(net, port, (X,), transfer=False).sources
+    assert (source.candidate.path, source.what.kind) == ("third", "parameter")
+
+
+def test_a_fault_beside_merged_weights_is_told_alone() -> None:
+    net = Net()
+
+    class Other(Net):
+        def forward(self, x: Any) -> Any:
+            a = F.relu(self.first(x))
+            return self.out(F.tanh(a + self.third(F.gelu(self.second(a)))))
+
+    port = merged(net)
+    other = Other(norms=False)
+    vars(other).update(vars(port))
+    report = padiff.diff(net, other, (X,), transfer=False)
+    assert len(report.sources) == 1, str(report)
+    assert report.sources[0].what.taker == "third" or report.sources[0].candidate.path == "second"
+
+
+def test_the_advice_where_merged_weights_were_overwritten_names_what_to_do() -> None:
+    net = Net()
+    report = padiff.diff(net, merged(net, without_mean), (X,))
+    assert not report.aligned
+    assert "transfer=False" in str(report).rpartition("next ")[2]
+    assert padiff.transfer(net, merged(net), (X,)).copied == 8
