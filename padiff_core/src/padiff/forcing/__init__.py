@@ -1,6 +1,6 @@
 """Feed a run of the candidate from the reference's trace, replay one call by itself: the sides that can run."""
 
-from padiff.forcing._bench import Bench, Disturbed, Reader, Reordered, gradient_reader, value_reader
+from padiff.forcing._bench import Bench, Disturbed, Noisy, Reader, Reordered, gradient_reader, value_reader
 from padiff.forcing._checks import Assess, Assessment, Check, Observed, Spot, Values, with_zeros
 from padiff.forcing._divided import Divided, Division, Place, Share, Summand, divided
 from padiff.forcing._masks import says_the_same

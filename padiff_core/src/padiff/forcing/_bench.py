@@ -107,7 +107,7 @@ class Bench:
         """
         below, tied = self._inside(pair, ours=ours), pair
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
-        fed = _Noisy(self.trace, self.noise) if self.noise else fed
+        fed = Noisy(self.trace, self.noise) if self.noise else fed
         fed = Reordered(fed, self.orders) if self.orders else fed
         if ours:
             tied = with_itself(pair.reference, pair)
@@ -178,7 +178,7 @@ class Disturbed:
 
 
 @attrs.frozen(eq=False)
-class _Noisy:
+class Noisy:
     """Other values than a trace's, as large as these: noise is added, and gradients are noise alone."""
 
     trace: Trace

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing._bench import Disturbed, with_itself
+from padiff.forcing._bench import Disturbed, Noisy, with_itself
 from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.forcing._side import Side
 from padiff.numerics import Array
@@ -203,7 +203,11 @@ class _DividedSide:
             made.setdefault(call, pair if call.key not in self._division.calls else Pair(call, call, pair.why))
         pairs = [with_itself(call, pair) for call, pair in made.items()]
         values = request.values
-        whole = attrs.evolve(values, trace=self._first.whole) if isinstance(values, Disturbed) else self._first.whole
+        whole = (
+            attrs.evolve(values, trace=self._first.whole)
+            if isinstance(values, Disturbed | Noisy)
+            else self._first.whole
+        )
         found = self._side.replay(attrs.evolve(request, call=origin, pairs=pairs, values=whole))
         for named in (found.observed.values, found.observed.gradients):
             self._add_parts(named)

@@ -10,7 +10,7 @@ from padiff.kinds import Part, Placement, Ranks, Unit
 from padiff.numerics import Difference
 from padiff.recording import Order, Task
 
-_OF_SIDES = "Check Disturbed Fed ForceRequest Given Observed Reordered ReplayRequest Replayed Spot"
+_OF_SIDES = "Check Disturbed Fed ForceRequest Given Noisy Observed Reordered ReplayRequest Replayed Spot"
 _RECORDS: list[type] = [
     *(Difference, Order, Pair, Part, Task, ErrorRecord, Unit),
     *(*trace.TRACE_RECORDS, trace.Cut, trace.Description, trace.ModuleDescription, Placement, Ranks),

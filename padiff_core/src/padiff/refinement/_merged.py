@@ -46,7 +46,7 @@ def with_merged(correspondence: Correspondence, evidence: Evidence, ignored: Ign
     if best.merged != loose:
         # Behind what is wrong no value is the reference's, unless what layers of both sides are given is fed.
         other = _Try.of(correspondence, evidence, loose, _BOTH[1:])
-        best = max(best, other, key=lambda one: sum(map(len, one.merged)))
+        best = max(best, other, key=lambda one: (sum(map(len, one.merged)), len(one.groups)))
     astray, hidden = best.astray(evidence)
     if best.merged == _NONE and not (astray or hidden):
         return correspondence
