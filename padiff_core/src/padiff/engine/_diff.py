@@ -203,10 +203,10 @@ class Run:
         evidence.task = self.tasks[1]
         if first:
             known = with_constants(known, evidence)
-        told = merged(self, known, evidence)
+        told = merged(self, with_orders_borne_out(known, evidence), evidence)
         if told is None:
             return False
-        known = without_mismatches(with_orders_borne_out(told, evidence), evidence)
+        known = without_mismatches(told, evidence)
         if self.options.transfer and first:
             known = with_exchanges(with_dataflow(known, evidence), evidence)
         known = with_other_rows(known, evidence)

@@ -46,7 +46,7 @@ def with_merged(correspondence: Correspondence, evidence: Evidence, ignored: Ign
     if best.merged != loose:
         # Behind what is wrong no value is the reference's, unless what layers of both sides are given is fed.
         other = _Try.of(correspondence, evidence, loose, _BOTH[1:])
-        best = max(best, other, key=lambda one: (sum(map(len, one.merged)), len(one.groups)))
+        best = max(best, other, key=_Try.told)
     astray, hidden = best.astray(evidence)
     if best.merged == _NONE and not (astray or hidden):
         return correspondence
@@ -125,6 +125,11 @@ class _Try:
         """Return the values that differ, each with the pair whose code makes it."""
         found = self.judge.forward(rough=True)
         return {x.spot.key: (x.pair, x.spot) for x in found if x.verdict not in AGREEING and x.spot is not None}
+
+    def told(self) -> tuple[int, ...]:
+        """Return what tells more: much that is merged, little that nothing merged explains, and where."""
+        groups = self.groups.values()
+        return sum(map(len, self.merged)), -sum(not all(group) for group in groups), len(groups)
 
     @cached_property
     def groups(self) -> dict[SpotKey, Loose]:
