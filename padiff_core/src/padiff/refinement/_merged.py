@@ -239,7 +239,9 @@ class _Try:
         """Return what is merged, and what is not, on other inputs."""
         seen: Seen = ({}, {})
         wrong: list[Loose] = []
-        owners = {key: pair for used in self._owners for pairs in used.values() for key, pair in pairs.items()}
+        known = [_joined(some) for some in zip(_NONE, *self.groups.values(), strict=True)]
+        left = [self._owners[side][path] for side in (0, 1) for path in self.loose[side] - known[side]]
+        owners = {key: pair for pairs in left for key, pair in pairs.items()}
         for pair in owners.values():
             own = self._own(pair)
             for scale in _SCALES:
