@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import padiff
-from padiff.alignment import followed, matches_of_file, read_mapping
+from padiff.alignment import read_mapping, resolved_file
+from padiff.alignment._mapping_yaml import Names, by_scope, follow
 from padiff.plugins import adapter_for
 from padiff.recording import describe
 from padiff.trace import Description
@@ -25,7 +26,7 @@ def about(model: Any) -> Description:
 
 
 def pairs_of(text: str, write: Write) -> dict[str, str]:
-    return dict(matches_of_file(read_mapping(write(text)), about(left(LEFT)), about(right(RIGHT))).modules)
+    return dict(resolved_file(read_mapping(write(text)), about(left(LEFT)), about(right(RIGHT))).called)
 
 
 def matched(report: padiff.Report) -> dict[str, str]:
@@ -74,10 +75,10 @@ def test_a_file_the_other_way_round_is_read_so(write: Write) -> None:
 
 def test_the_longest_name_comes_first(write: Write) -> None:
     text = "TopLayer: {module: model}\nGPTModel: {language_model: x, language_model.encoder: decoder}"
-    file = read_mapping(write(text))
-    of = about(left(LEFT))
-    assert followed(file, of, "module.module.language_model.encoder.layers.1") == "model.module.decoder.layers.1"
-    assert followed(file, of, "module.module.language_model.embedding") == "model.module.x.embedding"
+    rules, of = by_scope(read_mapping(write(text)).rules), Names(about(left(LEFT)))
+    found, _ = follow(rules, of, "module.module.language_model.encoder.layers.1")
+    assert found == "model.module.decoder.layers.1"
+    assert follow(rules, of, "module.module.language_model.embedding")[0] == "model.module.x.embedding"
 
 
 def test_the_top_layer_has_an_older_name_and_the_one_of_its_class(write: Write) -> None:

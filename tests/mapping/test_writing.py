@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import padiff
-from padiff.alignment import MappingFile, followed, matches_of_file, read_mapping, written_mapping
+from padiff.alignment import MappingFile, read_mapping, resolved_file, written_mapping
+from padiff.alignment._mapping_yaml import Names, by_scope, follow
 from padiff.cli import main
 from padiff.engine import mapping_of_runs
 from padiff.plugins import adapter_for
@@ -107,6 +108,6 @@ def test_any_matching_is_read_as_it_was_written(tmp_path_factory: Any, data: st.
     path = tmp_path_factory.mktemp("any") / "mapping.yaml"
     path.write_text(text, encoding="utf-8")
     file = read_mapping(path)
-    assert {a: followed(file, models[0], a) for a in pairs} == pairs
-    found = matches_of_file(MappingFile(file.name, file.rules), *models).modules
+    assert {a: follow(by_scope(file.rules), Names(models[0]), a)[0] for a in pairs} == pairs
+    found = resolved_file(MappingFile(file.name, file.rules), *models).called
     assert {a: found.get(a) for a in pairs} == pairs, text

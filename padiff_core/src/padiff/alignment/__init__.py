@@ -6,7 +6,7 @@ from padiff.alignment._functions import unmatched_inside, with_operations
 from padiff.alignment._layer_map import LayerMap, resolve
 from padiff.alignment._mapping_file import MappingFile, read_mapping
 from padiff.alignment._mapping_written import written_mapping
-from padiff.alignment._mapping_yaml import followed, matches_of_file, resolved_file
+from padiff.alignment._mapping_yaml import resolved_file
 from padiff.alignment._names import SURE, agreement, in_doubt, namesakes, renumbered, similarity, unwrapped, words
 from padiff.alignment._pairs import (
     BY_PLACE,

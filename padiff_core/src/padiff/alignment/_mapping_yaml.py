@@ -19,63 +19,19 @@ from padiff.report import Note
 from padiff.trace import Description
 
 
-@attrs.frozen
-class FileMatches:
-    """What a mapping file says of two models, left to right, both in paths."""
-
-    modules: Mapping[str, str]
-    """Every module of the left whose name, followed through the file, is that of a module on the right."""
-    by_rule: Mapping[str, Rule]
-    """Those of the left, and parameters, whose own name a rule changes or states."""
-    groups: tuple[Group, ...]
-    """What is several on one side; a left one is no key of ``modules`` then."""
-    parameters: Mapping[str, MappedParameter]
-    notes: tuple[Note, ...] = ()
-
-    def inverted(self) -> FileMatches:
-        """Return the same, right to left."""
-        back = {right: left for left, right in self.modules.items()}
-        return FileMatches(
-            back,
-            {self.modules[left]: rule for left, rule in self.by_rule.items() if left in self.modules},
-            tuple(Group(group.candidate, group.reference, group.groups) for group in self.groups),
-            {one.path: MappedParameter(left, one.transposed, one.place) for left, one in self.parameters.items()},
-            self.notes,
-        )
-
-
 def resolved_file(file: MappingFile, reference: Description, candidate: Description) -> Resolved:
     """Return what a mapping file says of the reference (left) and the candidate (right).
 
-    A file that says nothing of them so, and something the other way round, is read the other way round.
+    A file that says nothing of them so, and something the other way round, is read the other way round. Raises
+    `MappingError` for a rule that leads to what the right does not have. Rules that were never asked for come as notes.
     """
-    found = matches_of_file(file, reference, candidate)
-    named = {left: found.modules[left] for left in found.by_rule if left in found.modules}
-    return Resolved(named=named, groups=found.groups, parameters=found.parameters, notes=found.notes)
-
-
-def matches_of_file(file: MappingFile, left: Description, right: Description) -> FileMatches:
-    """Return which modules of two models are which by a mapping file and equal names.
-
-    Raises `MappingError` for a rule that leads to what the right does not have. Rules that were never asked for come
-    as notes. A file that only fits the other way round is read so.
-    """
-    there = _Follower(file, Names(left), Names(right))
+    there = _Follower(file, Names(reference), Names(candidate))
     if file.rules and not there.used:
-        back = _Follower(file, Names(right), Names(left))
+        back = _Follower(file, Names(candidate), Names(reference))
         if back.used:
-            found = back.matches().inverted()
+            found = back.resolved().inverted
             return attrs.evolve(found, notes=(Note("mapping_inverted", {"file": file.name}), *found.notes))
-    return there.matches()
-
-
-def followed(file: MappingFile, left: Description, path: str) -> str | None:
-    """Return what a left path is on the right by a file and equal names, whether it is there or not.
-
-    None at and below what is several on the right.
-    """
-    right, rule = follow(by_scope(file.rules), Names(left), path)
-    return None if rule is not None and len(rule.to) > 1 else right
+    return there.resolved()
 
 
 Rules = Mapping[str, Mapping[str, Sequence[Rule]]]
@@ -169,9 +125,10 @@ class _Follower:
                 self.used[rule].append(path)
                 self._parents[path] = to.removesuffix(rule.to[0]).removesuffix(".")
 
-    def matches(self) -> FileMatches:
-        modules = {"": ""} if "" in self._left.modules and "" in self._right.modules else {}
-        by_rule: dict[str, Rule] = {}
+    def resolved(self) -> Resolved:
+        """Return what the file says, left to right."""
+        called = {"": ""} if "" in self._left.modules and "" in self._right.modules else {}
+        named: dict[str, str] = {}
         parameters: dict[str, MappedParameter] = {}
         several: dict[tuple[str, ...], tuple[list[str], Rule]] = {}
         idle = {rule for rule in self._file.rules if not self._leads_somewhere(rule)}
@@ -181,25 +138,23 @@ class _Follower:
             if rule is not None and rule not in idle:
                 targets = self._targets(path, rule)
                 if path in self._left.parameters and targets:
-                    by_rule[path] = rule
                     parameters[path] = MappedParameter(targets[0], rule.layout, self._file.place(rule))
                 elif path in self._left.modules and all(target in self._right.modules for target in targets):
-                    by_rule[path] = rule
                     several.setdefault(targets, ([], rule))[0].append(path)
             elif rule is None and path in self._left.modules and to in self._right.modules:
-                modules[path] = to
+                called[path] = to
         groups = []
         for targets, (paths, rule) in several.items():
             if len(paths) == len(targets) == 1:
-                modules[paths[0]] = targets[0]
+                named[paths[0]] = targets[0]
             elif targets:
                 groups.append(Group(tuple(sorted(paths, key=self._place)), targets, rule.groups))
-        taken = {modules[path] for path in by_rule if path in modules} | {
-            b for group in groups for b in group.candidate
-        }
+        taken = {*named.values(), *(path for group in groups for path in group.candidate)}
         # A name that a rule gives away is no longer that of its namesake.
-        modules = {a: b for a, b in modules.items() if a in by_rule or b not in taken}
-        return FileMatches(modules, by_rule, tuple(groups), parameters, tuple(self._notes(idle)))
+        called = {a: b for a, b in called.items() if b not in taken} | named
+        return Resolved(
+            named=named, groups=tuple(groups), parameters=parameters, notes=tuple(self._notes(idle)), called=called
+        )
 
     def _place(self, path: str) -> int:
         """Return where a rule that speaks of a path stands: packed members are given in order."""

@@ -42,6 +42,8 @@ class Resolved:
     parameters: Mapping[str, MappedParameter] = attrs.field(factory=dict)
     notes: tuple[Note, ...] = ()
     """What a reader of the report should know of the mapping: rules that did nothing."""
+    called: Mapping[str, str] = attrs.field(factory=dict)
+    """Every module of which the name, followed through a mapping file, is that of one of the candidate's."""
 
     def __bool__(self) -> bool:
         """Return whether any modules or parameters are mapped."""
@@ -51,6 +53,19 @@ class Resolved:
     def whole(self) -> Resolved:
         """Return only what is compared as a whole."""
         return Resolved(self.pairs, self.ignored)
+
+    @property
+    def inverted(self) -> Resolved:
+        """Return the same, candidate to reference."""
+        return Resolved(
+            {theirs: ours for ours, theirs in self.pairs.items()},
+            self.ignored[::-1],
+            {theirs: ours for ours, theirs in self.named.items()},
+            tuple(Group(group.candidate, group.reference, group.groups) for group in self.groups),
+            {one.path: attrs.evolve(one, path=ours) for ours, one in self.parameters.items()},
+            self.notes,
+            {theirs: ours for ours, theirs in self.called.items()},
+        )
 
     def regions(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return the number of each mapped module, on both sides: what is below belongs below one of that number."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from padiff.alignment import MappingFile, Resolved, align, matches_of_file, resolved_file
+from padiff.alignment import MappingFile, Resolved, align, resolved_file
 from padiff.engine._open import finished_steps
 from padiff.parameters import (
     Correspondence,
@@ -43,5 +43,4 @@ def matched_runs(reference: Run, candidate: Run, traces: tuple[Trace, Trace], fi
         known = named_alike(ours, theirs, told) or pair_parameters(ours, theirs, flows, told)
         known = with_copies(with_shared(known, *traces))
         return attrs.evolve(known, calls=align(*traces, [match.modules for match in known.matches], told))
-    names = matches_of_file(file, reference.about, candidate.about).modules
-    return Correspondence(ours, theirs, [], calls=align(*traces, [], Resolved(named={**names, **told.named})))
+    return Correspondence(ours, theirs, [], calls=align(*traces, [], Resolved(named=told.called)))
