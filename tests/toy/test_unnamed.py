@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
@@ -114,18 +115,28 @@ def test_many_parameters_are_told_without_trying_all_orders() -> None:
     assert _partners(report) == expected
 
 
+def unit(**shapes: tuple[int, ...]) -> HeldUnit:
+    module = ModuleRecord("m", "M")
+    ones = [
+        HeldUnit.of_one(module, role, ParameterRecord(role, (role,), "float32", shape))
+        for role, shape in shapes.items()
+    ]
+    roles = {role: held for one in ones for role, held in one.roles.items()}
+    return HeldUnit(module, "", None, roles, ones[0].settings)
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 6), (12, 6), (1, 12, 6), (6, 12), (6, 1, 12), (1, 6, 12)])
+def test_heads_lie_in_a_matrix_as_it_is_or_transposed_whatever_axes_have_length_one(shape: tuple[int, ...]) -> None:
+    (link,) = link_roles(unit(w=(4, 3, 6)), attrs.evolve(unit(w=shape), module=ModuleRecord("m", "N")))[1]
+    values = np.arange(72).reshape(4, 3, 6)
+    straight = shape in ((4, 3, 6), (12, 6), (1, 12, 6))
+    assert (link.transposed, link.layout) == (not straight, "as in the reference" if straight else "transposed")
+    turned = values.reshape(12, 6) if straight else values.reshape(12, 6).T
+    np.testing.assert_array_equal(link.to_candidate(values), turned.reshape(shape))
+
+
 def test_an_axis_of_length_one_is_no_name() -> None:
     """Lengths of a weight norm, kept as (out, 1, 1) here and as (out,) there, are as many as the biases: both ways."""
-
-    def unit(**shapes: tuple[int, ...]) -> HeldUnit:
-        module = ModuleRecord("m", "M")
-        ones = [
-            HeldUnit.of_one(module, role, ParameterRecord(role, (role,), "float32", shape))
-            for role, shape in shapes.items()
-        ]
-        roles = {role: held for one in ones for role, held in one.roles.items()}
-        return HeldUnit(module, "", None, roles, ones[0].settings)
-
     ours, theirs = unit(bias=(8,), original0=(8, 1, 1), original1=(8, 4, 3)), unit(v=(8, 4, 3), g=(8,), b=(8,))
     first = UnitMatch(ours, theirs, link_roles(ours, theirs)[1])
     names = {held: role for role, held in theirs.roles.items()}

@@ -239,7 +239,7 @@ def _wrong_link(
         if mine is not yours:
             yield f"{names}: {sides[mine is not None].name} has no {target[:-1]}"
         return
-    layouts = [way.to_candidate(mine) for way in (link.ways[::-1] if link.open else [link])]
+    layouts = [way.to_candidate(mine) for way in link.ways[::-1]]
     if not any(is_close(one, yours) for one in layouts):
         yield f"{names}: {_figures(layouts[-1], yours)}"
 

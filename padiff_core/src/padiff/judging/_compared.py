@@ -211,7 +211,7 @@ def _layout(link: Link) -> str:
         return "complex numbers as real ones"
     if ours.partial or theirs.partial:
         return "part of a packed parameter"
-    if link.axes is not None or link.orders or not (ours.permuted and theirs.permuted):
+    if (link.axes and not link.transposed) or link.orders or not (ours.permuted and theirs.permuted):
         return "rearranged"
     rank = len(link.reference.shape)
     if rank != len(link.candidate.shape):

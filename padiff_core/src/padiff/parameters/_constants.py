@@ -191,8 +191,8 @@ def _link(one: HeldUnit, other: HeldUnit) -> Link | None:
     if not (ours.parameter.buffer or theirs.parameter.buffer) or counts[0] != counts[1]:
         return None
     alike = bare(ours.shape) == bare(theirs.shape)
-    transposed = not alike and len(ours.shape) == 2 and ours.shape[::-1] == theirs.shape
-    return Link(role, ours, theirs, transposed) if transposed or alike else None
+    turned = not alike and len(ours.shape) == 2 and ours.shape[::-1] == theirs.shape
+    return Link(role, ours, theirs, (1, 0) if turned else ()) if turned or alike else None
 
 
 def _is_power_vector(held: Held) -> bool:

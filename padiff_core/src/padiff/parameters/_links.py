@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import ClassVar
 
 import attrs
@@ -13,17 +15,15 @@ from padiff.numerics import Array, laid_out, reordered
 from padiff.parameters._special import Relation
 from padiff.parameters._units import Held, HeldUnit, Native
 
+Axes = tuple[int, ...]
+
 _MOST_AXES = 5
 """Axes of which every order is looked at."""
 
 
 @attrs.frozen(eq=False)
 class Link:
-    """One role of a reference unit, matched with one of a candidate unit.
-
-    ``transposed`` says that the candidate holds the transpose; ``open`` that names and shapes leave several layouts
-    possible, so that forcing must choose.
-    """
+    """One role of a reference unit, matched with one of a candidate unit."""
 
     single: ClassVar[bool] = True
     """Whether it matches one parameter with one, and not by a function of several."""
@@ -31,56 +31,56 @@ class Link:
     role: str
     reference: Held
     candidate: Held
-    transposed: bool = False
-    open: bool = False
-    axes: tuple[int, ...] | None = None
-    """The order of the axes of the side that has more of them, in which joined they make those of the other one."""
+    axes: Axes = ()
+    """The order of the axes of the side that has more of them, in which joined they make those of the other one.
+
+    Axes of length one do not count. None where they are in order.
+    """
+    layouts: Sequence[Axes] = ()
+    """Such orders, the likeliest first, where names and shapes leave several: forcing must choose."""
     mapped: bool = False
     """Whether the user said so."""
     orders: tuple[tuple[int, ...], ...] = ()
     """For each axis, as far as any are not in order, which of the reference's rows along it the candidate's are."""
 
+    @classmethod
+    def of(cls, role: str, reference: Held, candidate: Held, layouts: Sequence[Axes]) -> Link:
+        """Return the link of two parameters in the likeliest of the layouts that are possible."""
+        return cls(role, reference, candidate, layouts[0], layouts if len(layouts) > 1 else ())
+
+    @property
+    def open(self) -> bool:
+        """Return whether names and shapes leave several layouts."""
+        return bool(self.layouts)
+
     @property
     def ways(self) -> list[Link]:
         """Return the link in each layout that is possible, the likeliest first."""
-        found = axis_orders(self.reference.shape, self.candidate.shape)
-        if self.axes is not None or (self.straight and found):
-            as_it_is = found[0] if self.straight else None
-            return [attrs.evolve(self, axes=None if order == as_it_is else order) for order in found]
-        return [attrs.evolve(self, transposed=way) for way in (False, True)]
+        return [attrs.evolve(self, axes=axes) for axes in self.layouts] or [self]
 
     @property
-    def straight(self) -> bool:
-        """Return whether the candidate may hold the values in the reference's order: axes of one element count not."""
-        return bare(self.reference.shape) == bare(self.candidate.shape)
+    def transposed(self) -> bool:
+        """Return whether the candidate holds the transpose of a matrix, axes of which may be split."""
+        return bool(self.axes) and self.axes == transposition(self.reference.shape, self.candidate.shape)
 
     @property
     def layout(self) -> str:
         """Return how the candidate holds the values, in words."""
-        if self.axes is not None:
-            return f"axes as ({', '.join(map(str, self.axes))})"
         if self.orders:
             return "rows in another order"
-        return "transposed" if self.transposed else "as in the reference"
+        if self.axes and not self.transposed:
+            return f"axes as ({', '.join(map(str, self.axes))})"
+        return "transposed" if self.axes else "as in the reference"
 
     def to_candidate(self, array: Array) -> Array:
         """Return a canonical array of the reference as the candidate holds it: a view if possible."""
-        return reordered(self._turned(array), self.orders)
-
-    def _turned(self, array: Array) -> Array:
-        """Return a canonical array of the reference in the candidate's orientation and rank."""
-        if self.axes is not None:
-            return self._in_order(array)
-        shape = self.candidate.shape
-        if self.transposed and array.ndim > len(shape) > 1:  # what is joined lies as in the reference
-            return array.reshape(shape[::-1]).T
-        turned = array.T if self.transposed else array
-        return turned if turned.shape == shape else turned.reshape(shape)
+        return reordered(self._in_order(array), self.orders)
 
     def _in_order(self, array: Array) -> Array:
         """Return an array with the axes of the side that has more of them in the link's order, joined or split."""
-        assert self.axes is not None
         ours, fine, shape = bare(self.reference.shape), bare(self.candidate.shape), self.candidate.shape
+        if not self.axes:
+            return array if array.shape == shape else array.reshape(shape)
         if len(ours) >= len(fine):
             return array.reshape(ours).transpose(self.axes).reshape(shape)
         split = array.reshape([fine[axis] for axis in self.axes])
@@ -89,7 +89,8 @@ class Link:
     @property
     def alike(self) -> bool:
         """Return whether both sides hold the values in one order, as far as their parts tell."""
-        return not (self.transposed or self.open or self.axes or self.orders)
+        straight = bare(self.reference.shape) == bare(self.candidate.shape)
+        return straight and not (self.axes or self.open or self.orders)
 
     @property
     def read_in(self) -> list[tuple[int, ...]]:
@@ -170,13 +171,43 @@ def bare(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
-def axis_orders(reference: Sequence[int], candidate: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the orders of three or more axes in which those of one shape, joined side by side, make the other."""
-    fine, coarse = sorted((bare(reference), bare(candidate)), key=len, reverse=True)
-    if not 2 < len(fine) <= _MOST_AXES or np.prod(fine) != np.prod(coarse):
+def _sides(reference: Sequence[int], candidate: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return two shapes without axes of length one, that with more axes first."""
+    return sorted((bare(reference), bare(candidate)), key=len, reverse=True)
+
+
+@cache
+def layouts(reference: tuple[int, ...], candidate: tuple[int, ...], *, fixed: bool = False) -> Sequence[Axes]:
+    """Return the orders of axes, as in `Link`, in which one shape may hold what another one does, the likeliest first.
+
+    Axes that are joined or split stay in order, but for a matrix that is transposed, where they can; what is ``fixed``
+    is as it is where it can.
+    """
+    fine, coarse = _sides(reference, candidate)
+    found: list[Axes] = [()] if fine == coarse or is_joined(fine, coarse) else []
+    turn = transposition(reference, candidate)
+    if turn and not (fixed and (found or fine == coarse[::-1])):
+        found.append(turn)
+    return found if found and (fixed or len(coarse) < max(3, len(fine))) else every_order(reference, candidate) or found
+
+
+def transposition(reference: Sequence[int], candidate: Sequence[int]) -> Axes:
+    """Return the order of axes in which one shape holds the transpose of a matrix, that may be split, of the other."""
+    fine, coarse = _sides(reference, candidate)
+    if len(coarse) != 2 or not is_joined(fine, coarse[::-1]):
+        return ()
+    start = next(at for at in range(1, len(fine)) if math.prod(fine[:at]) == coarse[1])
+    return (*range(start, len(fine)), *range(start))
+
+
+def every_order(reference: Sequence[int], candidate: Sequence[int]) -> Sequence[Axes]:
+    """Return all orders of three or more axes in which those of one shape, joined side by side, make the other."""
+    fine, coarse = _sides(reference, candidate)
+    if not 2 < len(fine) <= _MOST_AXES or math.prod(fine) != math.prod(coarse):
         return []
     orders = itertools.permutations(range(len(fine)))
-    return [order for order in orders if is_joined([fine[axis] for axis in order], coarse)]
+    found = [order for order in orders if is_joined([fine[axis] for axis in order], coarse)]
+    return [() if order == tuple(range(len(order))) else order for order in found]
 
 
 def is_joined(fine: Sequence[int], coarse: Sequence[int]) -> bool:
@@ -233,7 +264,7 @@ def with_sums(links: Iterable[Link]) -> Iterator[Link]:
     """Yield links, those of biases that are added to others as what they are."""
     for link in links:
         if link.reference.added or link.candidate.added:
-            first = SumLink(link.role, link.reference, link.candidate, link.transposed, link.open, axes=link.axes)
+            first = SumLink(link.role, link.reference, link.candidate, link.axes, link.layouts)
             yield first
             yield from (attrs.evolve(first, candidate=one, zero=True) for one in link.candidate.added)
         else:

@@ -14,7 +14,7 @@ from padiff.parameters._groups import is_map
 from padiff.parameters._links import Link
 from padiff.parameters._packers import packs
 from padiff.parameters._packing import Packing
-from padiff.parameters._roles import UnitMatch, link_roles
+from padiff.parameters._roles import UnitMatch, link_roles, ways_between
 from padiff.parameters._units import Held, HeldUnit
 
 Units = Sequence[HeldUnit]
@@ -93,8 +93,8 @@ def _link(one: End, two: End, mapped: MappedParameter) -> Link:
     alone = [HeldUnit(unit.module, "", None, {"": part}) for unit, _, part in (one, two)]
     links = link_roles(*alone)[1]
     if mapped.transposed is not None:
-        links = [Link(role, a, b, transposed=mapped.transposed)]
-        links = links if (a.shape[::-1] if mapped.transposed else a.shape) == b.shape else []
+        ways = (attrs.evolve(way, layouts=()) for way in ways_between(role, a, b))
+        links = [way for way in ways if way.transposed is mapped.transposed]
     if not links:
         laid_out = ", transposed," if mapped.transposed else ""
         msg = (

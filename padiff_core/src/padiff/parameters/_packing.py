@@ -241,7 +241,7 @@ class Packing:
 
     def _match(self, piece: HeldUnit, member: HeldUnit) -> UnitMatch:
         match = UnitMatch.of(*(piece, member)[:: 1 if self.ours else -1])
-        return attrs.evolve(match, links=[attrs.evolve(x, open=False) for x in match.links]) if self._turns else match
+        return attrs.evolve(match, links=[attrs.evolve(x, layouts=()) for x in match.links]) if self._turns else match
 
 
 def _part_of(held: Held, shape: tuple[int, ...], **where: Any) -> Held:

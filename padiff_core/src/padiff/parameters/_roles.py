@@ -11,7 +11,16 @@ import attrs
 from padiff.alignment import ModulePair, in_doubt
 from padiff.grouping import grouped
 from padiff.kinds import CONVOLUTIONS, PRODUCTS
-from padiff.parameters._links import Link, axis_orders, bare, is_joined, special_links, with_sums
+from padiff.parameters._links import (
+    Axes,
+    Link,
+    bare,
+    every_order,
+    layouts,
+    special_links,
+    transposition,
+    with_sums,
+)
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
@@ -139,7 +148,7 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
         whole = len(shared) == len(reference.roles) == len(candidate.roles)
         links = [_link_known(role, reference.roles[role], candidate.roles[role]) for role in shared]
         if reference.turns != candidate.turns:
-            links = [attrs.evolve(link, open=link.role == "weight") for link in links]
+            links = [attrs.evolve(link, layouts=((), (1, 0)) if link.role == "weight" else ()) for link in links]
         return (FULL if same and whole else _PARTIAL if same else _RELATED), [*with_sums(links)]
     links = list(_link_freely(reference, candidate))
     if not links or len(links) < min(len(reference.roles), len(candidate.roles)):
@@ -157,8 +166,9 @@ def _link_table(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[L
     weights = [roles.get("weight") for roles in (ours, theirs)]
     if None in weights or ours["weight"].shape != theirs["weight"].shape[::-1]:
         return 0.0, []
+    turned = transposition(ours["weight"].shape, theirs["weight"].shape)
     whole = len(ours) == len(theirs) == 1
-    return FULL if whole else _PARTIAL, [Link("weight", ours["weight"], theirs["weight"], transposed=True)]
+    return FULL if whole else _PARTIAL, [Link("weight", ours["weight"], theirs["weight"], turned)]
 
 
 def _link_known(role: str, reference: Held, candidate: Held) -> Link:
@@ -166,13 +176,7 @@ def _link_known(role: str, reference: Held, candidate: Held) -> Link:
     longer = max(reference.shape, candidate.shape, key=len)
     if len(reference.shape) == len(candidate.shape) or _is_point(longer) or _same_kernel(longer, candidate.shape):
         return Link(role, reference, candidate)
-    return _link_in_order(role, reference, candidate)
-
-
-def _link_in_order(role: str, reference: Held, candidate: Held) -> Link:
-    """Return the link of two parameters of which one has axes that, joined in some order, make those of the other."""
-    orders = axis_orders(reference.shape, candidate.shape)
-    return Link(role, reference, candidate, axes=orders[0] if orders else None, open=len(orders) > 1)
+    return Link.of(role, reference, candidate, every_order(reference.shape, candidate.shape) or [()])
 
 
 def is_product(unit: HeldUnit) -> bool:
@@ -206,53 +210,26 @@ def _link_freely(reference: HeldUnit, candidate: HeldUnit) -> Iterator[Link]:
     free = dict(candidate.roles)
     rest: list[tuple[str, Held]] = []
     for role, held in reference.roles.items():
-        if role in free and _may_hold(held, free[role], fixed):
-            yield _link(role, held, free.pop(role), fixed)
+        if role in free and (ways := _ways(held, free[role], fixed)):
+            yield Link.of(role, held, free.pop(role), ways)
         else:
             rest.append((role, held))
     for role, held in rest:
-        fits = [name for name, other in free.items() if _may_hold(held, other, fixed)]
+        fits = {name: ways for name, other in free.items() if (ways := _ways(held, other, fixed))}
         straight = [name for name in fits if free[name].shape == held.shape]
-        if fits:
-            yield _link(role, held, free.pop((straight or fits)[0]), fixed)
+        for name in (straight or [*fits])[:1]:
+            yield Link.of(role, held, free.pop(name), fits[name])
 
 
 def ways_between(role: str, reference: Held, candidate: Held) -> list[Link]:
     """Return the links of two parameters that nothing but their shapes ties, one for each layout; none do not fit."""
-    if not _may_hold(reference, candidate, fixed=False):
-        return []
-    link = _link(role, reference, candidate, fixed=False)
-    return link.ways if link.open else [link]
+    ways = _ways(reference, candidate, fixed=False)
+    return Link.of(role, reference, candidate, ways).ways if ways else []
 
 
-def _may_hold(reference: Held, candidate: Held, fixed: bool) -> bool:
-    """Return whether a tensor may hold what another one does, in some layout: a buffer none that is trained."""
+def _ways(reference: Held, candidate: Held, fixed: bool) -> Sequence[Axes]:
+    """Return the layouts in which a tensor may hold what another one does: a buffer none that is trained."""
     sides = (reference.parameter, candidate.parameter)
     if any(one.buffer for one in sides) and any(one.trainable and not one.buffer for one in sides):
-        return False
-    return bool(_orientations(reference, candidate, fixed) or axis_orders(reference.shape, candidate.shape))
-
-
-def _orientations(reference: Held, candidate: Held, fixed: bool) -> list[bool]:
-    """Return whether a tensor may lie as it is, and whether transposed; axes may be joined, or of length one."""
-    shapes = [bare(held.shape) for held in (reference, candidate)]
-    fine, coarse = sorted(shapes, key=len, reverse=True)
-    broadcast = reference.shape != candidate.shape and shapes[0] == shapes[1]
-    joined = len(fine) > len(coarse)
-    straight = broadcast or reference.shape == candidate.shape or (joined and is_joined(fine, coarse))
-    found = [False] if straight else []
-    if joined and len(coarse) == 2 and not (fixed and straight):
-        return [*found, True] if is_joined(fine, coarse[::-1]) else found
-    if not fixed and len(fine) == 2 and shapes[0][::-1] == shapes[1]:
-        found.append(True)
-    return found
-
-
-def _link(role: str, reference: Held, candidate: Held, fixed: bool) -> Link:
-    found = _orientations(reference, candidate, fixed)
-    if not found:
-        return _link_in_order(role, reference, candidate)
-    several = len(found) > 1 and reference.shape[0] > 1
-    link = Link(role, reference, candidate, transposed=not several and found == [True], open=several)
-    alike = link.straight and not fixed and len(axis_orders(reference.shape, candidate.shape)) > 1
-    return attrs.evolve(link, open=True) if alike else link
+        return []
+    return layouts(reference.shape, candidate.shape, fixed=fixed)

@@ -261,7 +261,7 @@ def laid_each_way(matches: Sequence[UnitMatch], told: Set[Link] = frozenset()) -
     groups = grouped(links, lambda link: _stack_of(link) or link)
     for chosen in _ways([group[0] for group in groups.values()]):
         ways = {
-            link: attrs.evolve(link, transposed=way.transposed, open=way.open, axes=way.axes)
+            link: attrs.evolve(link, axes=way.axes)
             for group, way in zip(groups.values(), chosen, strict=True)
             for link in group
         }

@@ -55,7 +55,7 @@ def with_rows_by_value(correspondence: Correspondence, evidence: Evidence) -> Co
         turned: dict[Link, Link] = {}
         # A matrix tells the order in which the vectors beside it have to be.
         for link in sorted(match.links, key=lambda link: -len(link.candidate.shape)):
-            if type(link) is not Link or not (link.alike and link.straight) or link in turned:
+            if type(link) is not Link or not link.alike or link in turned:
                 continue
             ours, theirs = _held(link, evidence)
             if ours is None or is_close(ours, theirs, evidence.rule) or not _are_among(theirs, ours):
