@@ -27,7 +27,11 @@ class Arrangement:
     order: tuple[int, ...]
     groups: int = 1
     way: int = 0
-    """Which of the ways in which its matrix may lie."""
+    """As which of the layers that it may be the packed unit is taken."""
+    columns: int = 0
+    """Which of the orders that columns of the members may be in."""
+    turned: bool = False
+    """Whether the members lie the other way round, all of them alike."""
 
     def rows(self, sizes: Sequence[int], wholes: Sequence[int]) -> Iterator[Rows]:
         """Yield, in order, each member, the packed layer that it is in and the ranges of its rows there.

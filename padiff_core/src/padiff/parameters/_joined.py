@@ -105,8 +105,8 @@ def _joined(wholes: Units, parts: Units, *, ours: bool) -> Iterator[Packing]:
             for whole in list(wholes):
                 ways = [(held, _filling(held.shape, group)) for held in _ways(whole)]
                 members = next((found for _, found in ways if found), ())
-                fits = [[{"weight": held}] for held, found in ways if found == members]
-                rows = Packing(whole, members, ours, fits, layers=False) if members else None
+                fits = [attrs.evolve(whole, roles={"weight": held}) for held, found in ways if found == members]
+                rows = Packing(((whole,),), members, ours, fits, layers=False) if members else None
                 found = rows or _by_columns(whole, group, ours=ours)
                 if found is not None:
                     wholes.remove(whole)
@@ -142,7 +142,7 @@ def _by_columns(whole: HeldUnit, group: Units, *, ours: bool) -> Packing | None:
             count += columns
     if count != width or len(members) < 2:
         return None
-    return Packing(held, tuple(members), ours, [[held.roles]], along=1, layers=False)
+    return Packing(((held,),), tuple(members), ours, along=1, layers=False)
 
 
 def _flat(unit: HeldUnit) -> HeldUnit | None:

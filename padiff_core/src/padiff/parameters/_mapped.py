@@ -38,7 +38,7 @@ def mapped_packings(ours: Units, theirs: Units, fixed: Resolved) -> Iterator[tup
             continue
         order = tuple(range(len(many)))
         arrangement = None if group.groups is None else Arrangement(order, group.groups)
-        yield Packing(few[0], tuple(many), few is found[0], [[few[0].roles]]), arrangement
+        yield Packing((tuple(few),), tuple(many), few is found[0]), arrangement
 
 
 def with_mapped_parameters(

@@ -81,7 +81,7 @@ def _as_wide(
             if found is not None:
                 yield found
             elif along and _taps(unit, group):
-                yield Packing(unit, group, ours, [[unit.roles]], _kernel_axis(unit))
+                yield Packing(((unit,),), group, ours, along=_kernel_axis(unit))
 
 
 def _cut_both_ways(
@@ -116,14 +116,10 @@ def _in_stripes(packed: Group, members: Group, layers: Group, ours: bool) -> Pac
     if not (whole and cut and all(_extent(stripe, 0) == height for stripe in along)):
         return None
     units = dict(zip(layers, (*packed, *members), strict=True))
-    (first, *beside), *others = ([units[one] for one in stripe] for stripe in along)
     found = Packing(
-        first,
+        tuple(tuple(units[one] for one in stripe) for stripe in along),
         tuple(units[one] for band in across for one in band),
         ours,
-        [[along[0][0].roles]],
-        beside=tuple(beside),
-        stripes=tuple(map(tuple, others)),
         lies={unit: one for one, unit in units.items() if one is not unit},
     )
     return found if found.fits else None
@@ -167,14 +163,14 @@ def _shared(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], tak
 def packing_of(unit: HeldUnit, members: Group, ours: bool, along: int = 0) -> Packing | None:
     """Return the packing of layers in one, if they are as wide as it is, joined along an axis."""
     ways = [way for way in as_maps(unit) if packs(way, members, along)]
-    return Packing(unit, members, ours, [[one.roles for one in way.units] for way in ways], along) if ways else None
+    return Packing(((unit,),), members, ours, ways, along) if ways else None
 
 
 def shared_packing(packed: Group, members: Group, ours: bool) -> Packing | None:
     """Return the packing of layers in fewer ones, each of which packs some of them, if they fill these."""
     if not len(packed) < len(members) or not _pack_alike(packed, members):
         return None
-    found = Packing(packed[0], members, ours, [[packed[0].roles]], beside=packed[1:])
+    found = Packing((packed,), members, ours)
     return found if found.fits else None
 
 
@@ -189,7 +185,7 @@ def _whatever_they_take(
         members = next(fits, None)
         if members is not None:
             free -= {unit, *members}
-            yield Packing(unit, members, ours, [[unit.roles]])
+            yield Packing(((unit,),), members, ours)
 
 
 def _same_around(packing: Packing, graphs: tuple[Graph, Graph], known: Mapping[int, int]) -> float:

@@ -19,7 +19,7 @@ from padiff.parameters._arrangements import Arrangement, Rows, orders_of
 from padiff.parameters._groups import LINEAR, Group
 from padiff.parameters._links import bare
 from padiff.parameters._roles import UnitMatch
-from padiff.parameters._units import Held, HeldUnit, with_added
+from padiff.parameters._units import Held, HeldUnit
 
 _MOST_ORDERS = 24
 """Orders in which members are tried beside each other: all of four."""
@@ -36,12 +36,17 @@ class Packing:
     Where these are stacks, each place of the packed one packs what is at that place, all in one way.
     """
 
-    packed: HeldUnit
-    members: tuple[HeldUnit, ...]
+    stripes: tuple[Group, ...]
+    """The packed unit, first of all, and those that pack the members with it: query here, and key with value there.
+
+    Units of one stripe hold rows one behind the other. What further stripes give is added to that: they hold further
+    columns of the members. So are a cell's maps of its input and of its state, where each gate is one layer on both.
+    """
+    members: Group
     ours: bool
     """Whether the packed unit is the reference's."""
-    ways: Sequence[Sequence[Mapping[str, Held]]]
-    """The ways in which its weight and bias may lie, as those of a linear layer; in each, those of every place."""
+    ways: Sequence[HeldUnit] = ()
+    """The layers as which the packed unit may be taken, where that is not itself."""
     along: int = 0
     """The axis along which the members are joined: 0 where they take the same, 1 where they add up to what it gives.
 
@@ -49,22 +54,20 @@ class Packing:
     """
     layers: bool = True
     """Whether it packs layers, and not parameters that no layer's rule speaks of: these say nothing of modules."""
-    beside: Group = ()
-    """Units beside the packed one that pack the rest of the members: query here, and key with value there."""
     behind: tuple[tuple[HeldUnit, Group], ...] = ()
     """A unit that takes the packed one's channels by themselves, and those that take its members': norms."""
-    stripes: tuple[Group, ...] = ()
-    """Units whose results are added to those of the packed ones, and that hold further columns of the members.
-
-    A cell's maps of its input and of its state, where each gate is one layer on both.
-    """
     lies: Mapping[HeldUnit, HeldUnit] = attrs.field(factory=dict)
-    """A unit, but for the packed one, that no rule speaks of -> the layer as which it is taken."""
+    """A unit that no rule speaks of -> the layer as which it is taken."""
+
+    @property
+    def packed(self) -> HeldUnit:
+        """Return the packed unit, or the first of several."""
+        return self.stripes[0][0]
 
     @property
     def together(self) -> Group:
         """Return the packed unit and all that packs the members with it."""
-        return (self.packed, *self.beside, *itertools.chain(*self.stripes))
+        return tuple(itertools.chain(*self.stripes))
 
     @property
     def units(self) -> Group:
@@ -72,9 +75,12 @@ class Packing:
         behind = (unit for packed, members in self.behind for unit in (packed, *members))
         return (*self.together, *self.members, *behind)
 
-    def layer(self, unit: HeldUnit) -> HeldUnit:
+    def layer(self, unit: HeldUnit, way: int = 0) -> HeldUnit:
         """Return a unit as the layer that it is taken for."""
-        return self.lies.get(unit, unit)
+        return self.ways[way] if self.ways and unit is self.packed else self.lies.get(unit, unit)
+
+    def _shape(self, unit: HeldUnit) -> tuple[int, ...]:
+        return self.layer(unit).roles["weight"].shape
 
     def arrangements(self) -> Iterator[Arrangement]:
         """Yield every way to pack the members: the likeliest first, and last those in groups."""
@@ -84,27 +90,30 @@ class Packing:
         plain = (Arrangement(order) for order in (straight, *others))
         alike = (Arrangement(straight, groups) for groups in grouped)
         rest = (Arrangement(order, groups) for groups in grouped for order in others)
-        count = len(self.ways) * len(self._orders_of_columns) * (2 if self._turns else 1)
+        turns = all(self.layer(one).turns for one in self.members)
+        ways = [range(1 + turns), range(len(self.ways) or 1), range(len(self._orders_of_columns))]
         for one in (*plain, *alike, *rest):
-            yield from (attrs.evolve(one, way=way) for way in range(count))
+            for turned, way, columns in itertools.product(*ways):
+                yield attrs.evolve(one, turned=bool(turned), way=way, columns=columns)
 
     def matches(self, arrangement: Arrangement) -> tuple[UnitMatch, ...]:
         """Return what belongs together under one way of packing, member by member."""
         lie = [sorted(self._rows(arrangement, wholes)) for wholes in self._wholes()]
         found: list[UnitMatch] = []
-        layout, columns = divmod(arrangement.way, len(self._orders_of_columns))
-        turned, layout = divmod(layout, len(self.ways))
-        for place, roles in enumerate(self.ways[layout]):
-            held = [[(unit, self.layer(unit).roles) for unit in stripe] for stripe in (self.beside, *self.stripes)]
-            stripes = [[(self.packed.units[place], roles), *held[0]], *held[1:]]
+        for place in range(len(self.packed.units)):
+            stripes = [
+                [(unit.units[place], self.layer(unit, arrangement.way).units[place].roles) for unit in stripe]
+                for stripe in self.stripes
+            ]
             members = [self.layer(one.units[place]) for one in self.members]
-            members = [one.turned for one in members] if turned else members
-            members = _with_one_bias(members) if self.along else members
+            members = [one.turned for one in members] if arrangement.turned else members
+            pieces: list[list[_Piece]] = []
             for bands in zip(*lie, strict=True):
                 band = [members[i] for i in self._bands[bands[0][0]]]
                 holders = [(*stripe[whole], rows) for stripe, (_, whole, rows) in zip(stripes, bands, strict=True)]
-                pieces = list(self._pieces(holders, band, self._orders_of_columns[columns]))
-                found += [self._match(*both) for both in (_with_biases(pieces) if len(pieces) > 1 else pieces)]
+                pieces.append(list(self._pieces(holders, band, self._orders_of_columns[arrangement.columns])))
+            added = [[*itertools.chain(*pieces)]] if self.along else pieces
+            found += [self._match(*both) for some in added for both in _with_biases(some)]
         for unit, others in self.behind:
             cuts = ((self._cut(unit, unit.roles, others[member], rows), others[member]) for member, _, rows in lie[0])
             found += [self._match(piece, member) for piece, member in cuts]
@@ -129,13 +138,10 @@ class Packing:
             else:
                 yield self._cut(unit, roles, member, rows), _columns_of(member, start, stop)
 
-    def _width(self, unit: HeldUnit) -> int:
-        return self.layer(unit).roles["weight"].shape[1]
-
     @cached_property
     def _widths(self) -> list[int]:
         """Return how many columns each stripe of packed units has."""
-        return [self.ways[0][0]["weight"].shape[1], *(self._width(stripe[0]) for stripe in self.stripes)]
+        return [self._shape(stripe[0])[1] for stripe in self.stripes]
 
     @cached_property
     def _bands(self) -> list[list[int]]:
@@ -148,24 +154,19 @@ class Packing:
             else:
                 bands[-1].append(place)
             if self.layers and not self.along:
-                filled = (filled + self._width(member)) % sum(self._widths)
+                filled = (filled + self._shape(member)[1]) % sum(self._widths)
         return bands
 
     @cached_property
     def _orders_of_columns(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Return in which orders a member may hold the stripes' columns, and those of a band the packed ones'."""
-        several = [[self._width(self.members[i]) for i in band] for band in self._bands if len(band) > 1]
+        several = [[self._shape(self.members[i])[1] for i in band] for band in self._bands if len(band) > 1]
         inside = beside_each_other(max(map(len, several), default=1))
-        if not self.stripes:
+        if len(self.stripes) == 1:
             return [((0,), one) for one in inside]
         fits = [one for one in inside if all([band[i] for i in one] == self._widths for band in several)]
         across = beside_each_other(len(self._widths))[: None if len(several) < len(self._bands) else 1]
         return list(itertools.product(across, fits if several else inside))
-
-    @property
-    def _turns(self) -> bool:
-        """Return whether its members may lie the other way round, all of them alike."""
-        return all(self.layer(one).turns for one in self.members)
 
     @property
     def fits(self) -> bool:
@@ -184,7 +185,7 @@ class Packing:
 
         Which of these comes first is one stripe's business: the others follow.
         """
-        ways = beside_each_other(len(wholes))[: None if self.stripes else 1]
+        ways = beside_each_other(len(wholes))[: None if len(self.stripes) > 1 else 1]
         for way in ways:
             lie = [*arrangement.rows(self._sizes(), [wholes[place] for place in way])]
             if len(lie) == len(self._bands):
@@ -193,7 +194,7 @@ class Packing:
 
     def named(self, arrangement: Arrangement) -> str:
         """Return one way of packing in words."""
-        _, inside = self._orders_of_columns[arrangement.way % len(self._orders_of_columns)]
+        _, inside = self._orders_of_columns[arrangement.columns]
         bands = [self._bands[i] for i in arrangement.order]
         lie = ([self.members[band[i]] for i in inside if i < len(band)] for band in bands)
         names = ", ".join(" beside ".join(one.path.rpartition(".")[2] for one in some) for some in lie)
@@ -202,15 +203,13 @@ class Packing:
         return f"packs {names}{groups}{joined}"
 
     def _sizes(self) -> list[int]:
-        whole = self.ways[0][0]["weight"].shape
-        firsts = (self.layer(self.members[band[0]]) for band in self._bands)
-        return [extent(unit.roles["weight"].shape, whole, self.along) for unit in firsts]
+        """Return the rows of each band."""
+        firsts = (self.members[band[0]] for band in self._bands)
+        return [extent(self._shape(unit), self._shape(self.packed), self.along) for unit in firsts]
 
     def _wholes(self) -> list[list[int]]:
         """Return the rows of the packed units of each stripe."""
-        held = [[self.layer(unit).roles for unit in stripe] for stripe in (self.beside, *self.stripes)]
-        stripes = [[self.ways[0][0], *held[0]], *held[1:]]
-        return [[roles["weight"].shape[self.along] for roles in stripe] for stripe in stripes]
+        return [[self._shape(unit)[self.along] for unit in stripe] for stripe in self.stripes]
 
     def _cut(
         self,
@@ -241,7 +240,8 @@ class Packing:
 
     def _match(self, piece: HeldUnit, member: HeldUnit) -> UnitMatch:
         match = UnitMatch.of(*(piece, member)[:: 1 if self.ours else -1])
-        return attrs.evolve(match, links=[attrs.evolve(x, layouts=()) for x in match.links]) if self._turns else match
+        told = all(self.layer(one).turns for one in self.members)  # each way is tried for all of them alike
+        return attrs.evolve(match, links=[attrs.evolve(x, layouts=()) for x in match.links]) if told else match
 
 
 def _part_of(held: Held, shape: tuple[int, ...], **where: Any) -> Held:
@@ -260,6 +260,8 @@ def _with_biases(pieces: Sequence[_Piece]) -> list[_Piece]:
 
     Where all pieces of both sides have biases of their own each belongs to the one beside it.
     """
+    if len(pieces) == 1:
+        return list(pieces)
     sides = list(zip(*pieces, strict=True))
     own = [{_place(held): held for unit in side if (held := unit.roles.get("bias"))} for side in sides]
     if [*map(len, own)] == [len(pieces)] * 2:
@@ -279,12 +281,6 @@ def _place(held: Held) -> object:
 
 def _with_bias(unit: HeldUnit, bias: Mapping[str, Held]) -> HeldUnit:
     return attrs.evolve(unit, roles={**{role: held for role, held in unit.roles.items() if role != "bias"}, **bias})
-
-
-def _with_one_bias(members: Sequence[HeldUnit]) -> list[HeldUnit]:
-    """Return layers whose results are added up with all their biases at the first one that has any."""
-    biases = [unit.roles["bias"] for unit in members if "bias" in unit.roles]
-    return with_added(members, dict(zip(biases[:1], [biases[1:]], strict=False)))
 
 
 def beside_each_other(count: int) -> list[tuple[int, ...]]:

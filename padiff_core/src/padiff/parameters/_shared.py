@@ -123,13 +123,13 @@ def _moved(known: Correspondence, moves: Sequence[tuple[str, str]], ours: bool) 
 def _packed_there(packed: Packed, home: str, twin: str, left: Layers, ours: bool) -> Packed | None:
     """Return packed layers, or what they pack, as they lie at the same places below a module's twin."""
     one = packed.packing
-    units = [one.packed, *one.beside, *(unit for unit, _ in one.behind)]
+    units = [*one.together, *(unit for unit, _ in one.behind)]
     if one.ours is not ours:
         units = [*one.members, *(unit for _, others in one.behind for unit in others)]
-    held = [x for way in one.ways for roles in way for x in roles.values()] if one.ours is ours else []
+    held = [x for way in one.ways for x in way.roles.values()] if one.ours is ours else []
     found = {unit: _there(unit, held if unit is one.packed else (), home, twin, left) for unit in units}
     there = {unit: other for unit, other in found.items() if other is not None and not unit.stack}
-    if len(there) < len(units) or one.stripes:
+    if len(there) < len(units) or len(one.stripes) > 1:
         return None
 
     def moved(unit: HeldUnit) -> HeldUnit:
@@ -138,10 +138,9 @@ def _packed_there(packed: Packed, home: str, twin: str, left: Layers, ours: bool
     lies = {x: y for _, ends in there.values() for x, y in ends.items()}
     packing = attrs.evolve(
         one,
-        packed=moved(one.packed),
+        stripes=tuple(tuple(map(moved, stripe)) for stripe in one.stripes),
         members=tuple(map(moved, one.members)),
-        ways=[[{role: lies.get(x, x) for role, x in roles.items()} for roles in way] for way in one.ways],
-        beside=tuple(map(moved, one.beside)),
+        ways=[attrs.evolve(x, roles={role: lies.get(y, y) for role, y in x.roles.items()}) for x in one.ways],
         behind=tuple((moved(unit), tuple(map(moved, others))) for unit, others in one.behind),
     )
     return Packed(packing, packing.matches(next(packing.arrangements())))

@@ -57,7 +57,7 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
 
 def _apart(correspondence: Correspondence) -> Correspondence:
     """Return the correspondence without the calls of layers that pack others together: which is which is tried yet."""
-    matches = {m.modules for one in correspondence.packed if one.packing.beside for m in one.matches}
+    matches = {m.modules for one in correspondence.packed if len(one.packing.stripes[0]) > 1 for m in one.matches}
     paths = {(pair.reference, pair.candidate) for pair in matches}
     alignment = correspondence.alignment
     dropped = [pair for pair in alignment.pairs if (pair.reference.path, pair.candidate.path) in paths]
