@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.parameters._correspondence import Correspondence
+from padiff.parameters import Correspondence, HeldUnit, UnitMatch
 from padiff.parameters._joined import _by_columns, with_last
-from padiff.parameters._units import HeldUnit
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
 from padiff.trace import Flow, ModuleRecord, ParameterRecord
@@ -189,16 +188,16 @@ def test_one_matrix_of_the_same_shape_is_not_taken_for_what_is_joined() -> None:
     assert _by_columns(whole, [same], ours=True) is None
 
 
+def unit(module: str, name: str, *shape: int) -> HeldUnit:
+    path = f"{module}.{name}"
+    return HeldUnit.of_one(ModuleRecord(module, "M"), name, ParameterRecord(path, (path,), "float32", shape))
+
+
 def test_what_is_left_over_of_one_shape_is_matched_where_both_sides_use_as_many() -> None:
     """The decay of a loop had no counterpart where the other side sums all steps: nothing stands around both alike.
 
     A parameter that one side's code forgets was told as missing on both sides, beside the place where it should be.
     """
-
-    def unit(module: str, name: str, *shape: int) -> HeldUnit:
-        path = f"{module}.{name}"
-        return HeldUnit.of_one(ModuleRecord(module, "M"), name, ParameterRecord(path, (path,), "float32", shape))
-
     ours = [unit("1.att", "decay", 4), unit("0.att", "decay", 4), unit("0.att", "gain", 3), unit("0", "unused", 2)]
     theirs = [unit("up", "w", 1, 4), unit("low", "w", 1, 4), unit("low", "a", 3), unit("up", "b", 3)]
     theirs.append(unit("low", "u", 2))
@@ -207,6 +206,12 @@ def test_what_is_left_over_of_one_shape_is_matched_where_both_sides_use_as_many(
     found = with_last(Correspondence(ours, theirs, []), flows)
     named = [(link.reference.parameter.path, link.candidate.parameter.path) for _, link in found.links]
     assert named == [("0.att.decay", "low.w"), ("1.att.decay", "up.w"), ("0.unused", "low.u")]
+
+
+def test_what_one_side_has_is_not_taken_for_what_the_other_calls_so() -> None:
+    ours, theirs = ([unit("m", "a", 4), unit("m", "b", 4)] for _ in range(2))
+    known = Correspondence(ours, theirs, [UnitMatch.of(ours[0], theirs[1])])
+    assert known.left == ({"m.b"}, {"m.a"})
 
 
 class Scored(rows.Module):

@@ -22,4 +22,4 @@ from padiff.alignment._pairs import (
 )
 from padiff.alignment._resolved import MappedParameter, Resolved, region_of
 from padiff.alignment._rows import may_be_permuted, orders_within, recorded_row_orders, row_orders
-from padiff.alignment._sequences import align_sequences, forward_run
+from padiff.alignment._sequences import align_sequences, forward_run, gaps

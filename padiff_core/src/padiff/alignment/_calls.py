@@ -19,7 +19,7 @@ from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from padiff.alignment._anchors import Anchors, shapes
 from padiff.alignment._pairs import BY_PLACE, MAPPED, NAMED, NAMED_LOOSELY, Alignment, ModulePair, Pair
 from padiff.alignment._resolved import Resolved
-from padiff.alignment._sequences import align_sequences, forward_run
+from padiff.alignment._sequences import align_sequences, forward_run, gaps
 from padiff.kinds import CATALOGUE
 from padiff.trace import Call, Trace
 
@@ -106,16 +106,14 @@ def _match_between(pairs: dict[Call, Pair], anchors: Anchors, inside: Collection
         places = {call: j for j, call in enumerate(theirs)}
         known = [(i, places.get(pairs[call].candidate)) for i, call in enumerate(ours) if call in pairs]
         run = forward_run([(i, j) for i, j in known if j is not None])
-        start_a = start_b = 0
-        for a, b in [*run, (len(ours), len(theirs))]:
-            left = [call for call in ours[start_a:a] if call not in pairs and call.outputs]
-            free = [call for call in theirs[start_b:b] if call not in matched and call.outputs]
+        for a, b in gaps(run, len(ours), len(theirs)):
+            left = [ours[i] for i in a if ours[i] not in pairs and ours[i].outputs]
+            free = [theirs[j] for j in b if theirs[j] not in matched and theirs[j].outputs]
             for mine, yours in _match_gap(left, free, anchors) if left and free else ():
                 pairs[mine] = Pair(mine, yours, BY_PLACE, anchors.same)
                 matched.add(yours)
                 if mine.children and yours.children:
                     regions.append((mine, yours))
-            start_a, start_b = a + 1, b + 1
 
 
 def _region(top: Call, matched: Container[Call]) -> Iterator[Call]:
@@ -137,10 +135,8 @@ def _match_gap(a: Sequence[Call], b: Sequence[Call], anchors: Anchors) -> Iterat
             if not may or anchors.apart(mine, yours):
                 scores[i, j] = 0
     matched = align_sequences(scores)
-    start = (0, 0)
-    for i, j in [*matched, (len(a), len(b))]:
-        yield from _only_ones(a[start[0] : i], b[start[1] : j], anchors)
-        start = (i + 1, j + 1)
+    for left, free in gaps(matched, len(a), len(b)):
+        yield from _only_ones([a[i] for i in left], [b[j] for j in free], anchors)
     for i, j in matched:
         yield a[i], b[j]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,14 @@ def align_sequences(scores: NDArray[np.float32]) -> list[tuple[int, int]]:
             i, j = i - 1, j - 1
             pairs.append((i, j))
     return pairs[::-1]
+
+
+def gaps(pairs: Iterable[tuple[int, int]], rows: int, columns: int) -> Iterator[tuple[range, range]]:
+    """Yield the ranges between neighbouring pairs of two sequences so long that go forward on both."""
+    last = (-1, -1)
+    for i, j in [*pairs, (rows, columns)]:
+        yield range(last[0] + 1, i), range(last[1] + 1, j)
+        last = (i, j)
 
 
 def forward_run(anchors: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -16,7 +16,6 @@ from padiff.parameters import (
     Specials,
     defined_alike,
     in_real_numbers,
-    left_over,
     named_alike,
     pair_parameters,
     units_of,
@@ -120,7 +119,7 @@ def _paired(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) -> 
         return pair_parameters(ours, theirs, evidence.flows(), fixed)
 
     known = with_sums(match(ours, theirs), (ours, theirs), evidence, match)
-    return with_shared(known, evidence.trace, evidence.free()) if left_over(known) else known
+    return with_shared(known, evidence.trace, evidence.free()) if any(known.left) else known
 
 
 def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) -> Correspondence:

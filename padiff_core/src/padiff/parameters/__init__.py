@@ -13,7 +13,6 @@ from padiff.parameters._pairing import defined_alike, matched_unrun, matcher, na
 from padiff.parameters._roles import UnitMatch, link_roles, ways_between
 from padiff.parameters._shared import with_copies, with_shared
 from padiff.parameters._special import Specials
-from padiff.parameters._splitting import left_over, left_over_of
 from padiff.parameters._sums import Sums, sums_between
 from padiff.parameters._transfer import held_of, read_of, transfer, values_of
 from padiff.parameters._units import Held, HeldUnit, units_of, with_added

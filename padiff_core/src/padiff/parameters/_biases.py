@@ -15,7 +15,7 @@ from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import Link, bare, is_joined
 from padiff.parameters._matching import best_first
 from padiff.parameters._roles import UnitMatch, ways_between
-from padiff.parameters._splitting import ADDED, left_over_of
+from padiff.parameters._splitting import ADDED
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow, Source, called, joint_of
 
@@ -28,7 +28,7 @@ def with_biases(known: Correspondence, flows: tuple[Flow, Flow]) -> Corresponden
     Of several behind one layer names say which is which, then the order of definition. A vector that was matched with
     another for no more than its shape leaves that to one beside it, of that shape and without counterpart.
     """
-    left = left_over_of(known)
+    left = known.left
     if not all(left):
         return known
     guessed = [dict(_guessed(known, some, ours)) for ours, some in zip((True, False), left, strict=True)]
@@ -50,7 +50,7 @@ def _with_members_of(known: Correspondence, found: Sequence[UnitMatch]) -> Corre
             for match in old.matches
             for held in [match.units[mine].roles.get(_BIAS)]
             for one in packing.members
-            if held is not None and _paths(one) & _paths(match.units[yours])
+            if held is not None and one.paths & match.units[yours].paths
         }
         vectors = {
             one: (match, end)
@@ -71,10 +71,6 @@ def _with_members_of(known: Correspondence, found: Sequence[UnitMatch]) -> Corre
             packed=[packed if one is old else one for one in known.packed],
         )
     return known
-
-
-def _paths(unit: HeldUnit) -> set[str]:
-    return {held.parameter.path for held in unit.roles.values()}
 
 
 def _guessed(known: Correspondence, left: set[str], ours: bool) -> Iterator[tuple[Held, tuple[Link, Link]]]:
@@ -99,10 +95,10 @@ def _added(
         unit, partner = match.units[:: 1 if ours else -1]
         held = unit.roles.get(_BIAS) if match.links and unit.kind is not None else None
         if held is not None and held.parameter.path in left[not ours]:
-            biases.setdefault(_holders(partner), []).append(_piece(unit, _BIAS, held))
+            biases.setdefault(_holders(partner), []).append(unit.piece(_BIAS))
     others = known.sides[ours]
     vectors = {
-        _piece(unit, role, held): _sources(held, flow) if _is_added(held, flow) else _in_one_operation(held, flow)
+        unit.piece(role): _sources(held, flow) if _is_added(held, flow) else _in_one_operation(held, flow)
         for unit in (others if biases else ())
         if unit.loose
         for role, held in unit.roles.items()
@@ -116,10 +112,6 @@ def _added(
         for i, j in best_first((names + 1) * fits):
             yield UnitMatch.of(*(some[i], behind[j])[:: 1 if ours else -1])
             del vectors[behind[j]]
-
-
-def _piece(unit: HeldUnit, role: str, held: Held) -> HeldUnit:
-    return HeldUnit(unit.module, role, None, {role: held})
 
 
 def _held(piece: HeldUnit) -> Held:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -150,11 +150,9 @@ def _free_buffers(
     known: Correspondence, models: tuple[Description, Description]
 ) -> tuple[list[HeldUnit], list[HeldUnit], list[tuple[HeldUnit, HeldUnit]]]:
     """Return what no rule speaks of on either side, and which of these fit each other."""
-    linked = {held.parameter.path for _, link in known.links for held in link.references}
-    given = {link.candidate.parameter.path for _, link in known.links}
     ours, theirs = (
-        [unit for unit in (*_loose(units), *buffers_of(model, units)) if _is_free(unit, taken)]
-        for units, model, taken in zip(known.sides, models, (linked, given), strict=True)
+        [unit for unit in (*_loose(units), *buffers_of(model, units)) if unit.paths.isdisjoint(taken)]
+        for units, model, taken in zip(known.sides, models, known.linked, strict=True)
     )
     return ours, theirs, [(one, other) for one in ours for other in theirs if _link(one, other) is not None]
 
@@ -171,10 +169,6 @@ def _loose(units: Units) -> Iterator[HeldUnit]:
         for name, held in unit.roles.items():
             if unit.loose or (held.parameter.buffer and held.part.permuted and not unit.stack):
                 yield HeldUnit(unit.module, "", None, {name: held})
-
-
-def _is_free(unit: HeldUnit, linked: Collection[str]) -> bool:
-    return not any(held.parameter.path in linked for held in unit.roles.values())
 
 
 def _value(unit: HeldUnit, read: Native) -> Array:

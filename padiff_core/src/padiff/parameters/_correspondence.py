@@ -104,9 +104,19 @@ class Correspondence:
         return self.calls
 
     @property
-    def copied(self) -> int:
-        """Return how many of the candidate's parameters have a counterpart."""
-        return len({link.candidate.parameter.path for _, link in self.links})
+    def linked(self) -> tuple[set[str], set[str]]:
+        """Return the paths of both sides' parameters that have a counterpart."""
+        ours = {held.parameter.path for _, link in self.links for held in link.references}
+        return ours, {link.candidate.parameter.path for _, link in self.links}
+
+    @property
+    def left(self) -> tuple[set[str], set[str]]:
+        """Return the paths of both sides' parameters that have none."""
+        ours, theirs = (
+            {path for unit in units for path in unit.paths} - linked
+            for units, linked in zip(self.sides, self.linked, strict=True)
+        )
+        return ours, theirs
 
     def names(self) -> set[tuple[str, ...]]:
         """Return which parameters belong together, by paths and roles."""

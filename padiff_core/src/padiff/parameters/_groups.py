@@ -59,17 +59,13 @@ def side_by_side(graph: Graph) -> Iterator[Group]:
 
     Behind them come those of one shape that do so in modules of their own, the experts of a mixture.
     """
-    groups: dict[tuple[str, tuple[int, ...], frozenset[int]], list[HeldUnit]] = {}
-    alike: dict[tuple[tuple[int, ...], frozenset[int]], dict[str, HeldUnit]] = {}
-    for unit, takes in zip(graph.units, graph.takes, strict=False):
-        if is_map(unit) and takes:
-            parent = _parent(unit)
-            shape, taken = unit.roles["weight"].shape, frozenset(takes)
-            groups.setdefault((parent, row_of(shape), taken), []).append(unit)
-            alike.setdefault((shape, taken), {})[parent] = unit
-    yield from (tuple(group) for group in groups.values() if len(group) > 1)
-    lone = {unit for group in groups.values() if len(group) == 1 for unit in group}
-    yield from (tuple(group.values()) for group in alike.values() if len(group) > 1 and lone.issuperset(group.values()))
+    both = zip(graph.units, graph.takes, strict=False)
+    takes = {unit: frozenset(taken) for unit, taken in both if is_map(unit) and taken}
+    groups = grouped(takes, lambda unit: (_parent(unit), row_of(unit.roles["weight"].shape), takes[unit]))
+    yield from several(groups)
+    lone = {group[0] for group in groups.values() if len(group) == 1}
+    alike = grouped(takes, lambda unit: (unit.roles["weight"].shape, takes[unit]))
+    yield from (group for group in several(alike) if lone.issuperset(group))
 
 
 def tables(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:

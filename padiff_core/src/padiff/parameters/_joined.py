@@ -15,7 +15,6 @@ from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import bare
 from padiff.parameters._packing import Packing, extent
 from padiff.parameters._roles import UnitMatch
-from padiff.parameters._splitting import left_over_of
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow
 
@@ -30,7 +29,7 @@ def with_joined(known: Correspondence, flows: tuple[Flow, Flow]) -> Corresponden
 
     They are those of one module, or of the nearest one around: as many as fill what joins them, in execution order.
     """
-    left = left_over_of(known)
+    left = known.left
     if not all(left):
         return known
     free = [list(_alone(*one, axes=_MOST_AXES + 1)) for one in zip(known.sides, flows, left, strict=True)]
@@ -46,7 +45,7 @@ def with_last(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence
     What a loop takes step by step on one side, and a product of all steps on the other, has no place in common. So is
     the only one of a shape matched, whether it is used or not.
     """
-    left = left_over_of(known)
+    left = known.left
     if not all(left):
         return known
     sides = [[*_alone(*one)] for one in zip(known.sides, flows, left, strict=True)]

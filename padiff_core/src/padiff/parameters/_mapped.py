@@ -69,8 +69,7 @@ def with_mapped_parameters(
     for one, two, link in mapped:
         home = next((i for i, m in enumerate(left) if m.reference is one[0] and m.candidate is two[0]), None)
         if home is None:
-            a, b = (HeldUnit(unit.module, role, None, {role: part}) for unit, role, part in (one, two))
-            left.append(UnitMatch(a, b, [link]))
+            left.append(UnitMatch(one[0].piece(one[1]), two[0].piece(two[1]), [link]))
         else:
             left[home] = attrs.evolve(left[home], links=[*left[home].links, link])
     return left

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from padiff.alignment import (
     agreement,
     align_sequences,
     forward_run,
+    gaps,
     region_of,
     renumbered,
     similarity,
@@ -119,7 +120,7 @@ def regions_of(
 def _aligned_between(known: Mapping[int, int], scores: NDArray[np.float32]) -> list[tuple[int, int]]:
     """Return the best pairs in order, each between the same known pairs on both sides."""
     found = []
-    for rows, columns in _gaps(forward_run(sorted(known.items())), *scores.shape):
+    for rows, columns in gaps(forward_run(sorted(known.items())), *scores.shape):
         pairs = align_sequences(scores[rows.start : rows.stop, columns.start : columns.stop])
         found += [(rows.start + i, columns.start + j) for i, j in pairs]
     return found
@@ -181,7 +182,7 @@ def _misfits(
     """Return pairs of units of one kind that are left between the same neighbours, though their shapes do not fit."""
     ours, theirs = {i for i, _ in pairs}, {j for _, j in pairs}
     found = []
-    for i, j in _gaps(forward_run(sorted(pairs)), len(reference), len(candidate)):
+    for i, j in gaps(forward_run(sorted(pairs)), len(reference), len(candidate)):
         a = [x for x in i if x not in ours and reference[x].kind is not None]
         b = [x for x in j if x not in theirs]
         scores = np.zeros((len(a), len(b)), np.float32)
@@ -190,14 +191,6 @@ def _misfits(
                 scores[x, y] = 1 + names[a[x], b[y]]
         found += [(a[x], b[y]) for x, y in align_sequences(scores)]
     return found
-
-
-def _gaps(pairs: list[tuple[int, int]], rows: int, columns: int) -> Iterator[tuple[range, range]]:
-    """Yield the index ranges between neighbouring pairs that go forward on both sides."""
-    last = (-1, -1)
-    for i, j in [*pairs, (rows, columns)]:
-        yield range(last[0] + 1, i), range(last[1] + 1, j)
-        last = (i, j)
 
 
 def _left_over(pairs: list[tuple[int, int]], scores: NDArray[np.float32]) -> list[tuple[int, int]]:

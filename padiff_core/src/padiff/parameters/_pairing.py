@@ -22,7 +22,7 @@ from padiff.parameters._packers import find_packings
 from padiff.parameters._packing import Packing
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch
-from padiff.parameters._splitting import left_over, left_over_of, split_where_left_over
+from padiff.parameters._splitting import split_where_left_over
 from padiff.parameters._stacks import stacked, unstacked
 from padiff.parameters._units import HeldUnit
 from padiff.parameters._wholes import packings_of_wholes
@@ -101,7 +101,7 @@ def pair_parameters(
 
     def rank(found: Correspondence) -> tuple[int, int]:
         """Return how much is left over in the end, and where only what is a layer is matched."""
-        return left_over(filled(found)), left_over(found)
+        return _left_over(filled(found)), _left_over(found)
 
     def whole(*, freed: bool) -> Correspondence:
         known = None if freed else guess
@@ -114,9 +114,8 @@ def pair_parameters(
         return filled(found)
 
     found = whole(freed=False)
-    left = left_over_of(found)
-    other = whole(freed=True) if all(left) else found
-    found = other if all(map(operator.lt, map(len, left_over_of(other)), map(len, left))) else found
+    other = whole(freed=True) if all(found.left) else found
+    found = other if all(map(operator.lt, map(len, other.left), map(len, found.left))) else found
     return with_last(found, flows)
 
 
@@ -199,8 +198,13 @@ def _paired(
         return found
     fewer, other = completed(wholes, *by_flow(wholes), freed=freed)
     # More that is packed has to leave fewer over: another library's attention may contradict the dataflow all the same.
-    asked = len(other.packed) <= len(found.packed) or left_over(other) < left_over(found)
+    asked = len(other.packed) <= len(found.packed) or _left_over(other) < _left_over(found)
     return other if asked and fewer < contradicting else found
+
+
+def _left_over(known: Correspondence) -> int:
+    """Return how many parameters of both sides have no counterpart."""
+    return sum(map(len, known.left))
 
 
 def _what_ran_first(mine: Units, yours: Units, fixed: Resolved, still: Pairs, run: set[HeldUnit]) -> list[UnitMatch]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import attrs
-
 from padiff.parameters._links import Link
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import HeldUnit
@@ -30,7 +28,7 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
     # What a guess ties in pieces stays as it is.
     tied = {held for one in matches if not units.issuperset(one.units) for held in one.ends}
     kept = {*whole, *whole.values()}
-    kept |= {unit for unit in units if _paths(unit) <= cut or not tied.isdisjoint(unit.roles.values())}
+    kept |= {unit for unit in units if unit.paths <= cut or not tied.isdisjoint(unit.roles.values())}
     pieces = [{unit: list(_pieces(unit)) for unit in units if unit not in kept} for units in (ours, theirs)]
     if not any(len(found) > 1 for side in pieces for found in side.values()):
         return list(matches)
@@ -52,10 +50,6 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
     return result + [one for one in elsewhere if linked.isdisjoint(one.ends)]
 
 
-def _paths(unit: HeldUnit) -> set[str]:
-    return {held.parameter.path for held in unit.roles.values()}
-
-
 def _is_whole(match: UnitMatch) -> bool:
     """Return whether two units belong together as they are: by rules, or since one that a rule speaks of has it all."""
     loose = [unit.loose for unit in match.units]
@@ -64,11 +58,8 @@ def _is_whole(match: UnitMatch) -> bool:
 
 def _pieces(unit: HeldUnit) -> Iterator[HeldUnit]:
     """Yield a unit of each parameter of a unit."""
-    if len(unit.roles) == 1 or not unit.loose:
-        yield unit
-        return
-    for role, held in unit.roles.items():
-        yield attrs.evolve(unit, name=role, roles={role: held})
+    alone = len(unit.roles) == 1 or not unit.loose
+    yield from [unit] if alone else map(unit.piece, unit.roles)
 
 
 def _joined(match: UnitMatch, matched: dict[HeldUnit, HeldUnit], pieces: dict[HeldUnit, list[HeldUnit]]) -> UnitMatch:

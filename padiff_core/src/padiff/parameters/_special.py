@@ -219,15 +219,14 @@ class Relation:
         return all(np.array_equal(np.asarray(first[name]), np.asarray(again.get(name))) for name in rest)
 
     def _tried(self, numbers: Places) -> dict[str, Array]:
-        return self._given_by(self.special.function, self._filled(numbers))
-
-    def _filled(self, numbers: Places) -> dict[str, Array]:
-        filled, start = {}, 0
+        """Return what the function makes of parameters that hold these numbers."""
+        filled: dict[str, Array | None] = {}
+        start = 0
         for name, parameter in self._ours.items():
             size = _size(parameter)
             filled[name] = numbers[start : start + size].astype(np.float64).reshape(parameter.shape)
             start += size
-        return filled
+        return self._given_by(self.special.function, filled)
 
     def _given_by(self, function: Callable[..., Any], arrays: Mapping[str, Array | None]) -> dict[str, Array]:
         watched = _Watched({name: read_only(array) for name, array in arrays.items() if array is not None})

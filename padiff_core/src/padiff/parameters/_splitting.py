@@ -25,18 +25,6 @@ ADDED = "add"
 """The operation that puts a bias behind a layer."""
 
 
-def left_over(known: Correspondence) -> int:
-    """Return how many parameters of both sides have no counterpart."""
-    return sum(map(len, left_over_of(known)))
-
-
-def left_over_of(known: Correspondence) -> tuple[set[str], set[str]]:
-    """Return the paths of the parameters of both sides that have no counterpart."""
-    linked = {held.parameter.path for match in known.matches for held in match.ends}
-    ours, theirs = ({held.parameter.path for unit in units for held in unit.roles.values()} for units in known.sides)
-    return ours - linked, theirs - linked
-
-
 def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tuple[Units, Units] | None:
     """Return the units of both sides, those split that no rule speaks of and that hold what has no counterpart.
 
@@ -44,10 +32,13 @@ def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tu
     other side holds maps of as many features that have no counterpart.
     None where nothing is to be split.
     """
-    left, sides = left_over_of(known), known.sides
+    left, sides = known.left, known.sides
     # What is split gives free what it was matched with as a whole.
-    freed = {held.parameter.path for match in known.matches if _is_split(match, left) for held in match.ends}
-    maps = [set(_maps_without(units, lacking | freed)) for units, lacking in zip(sides, left, strict=True)]
+    split = [match for match in known.matches if _is_split(match, left)]
+    maps = [
+        set(_maps_without(units, lacking | freed))
+        for units, lacking, freed in zip(sides, left, attrs.evolve(known, matches=split).linked, strict=True)
+    ]
     ours, theirs = (
         [part for unit in units for part in _parts(unit, flow, lacking, some)]
         for units, flow, lacking, some in zip(sides, flows, left, maps[::-1], strict=True)
@@ -57,8 +48,7 @@ def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tu
 
 
 def _is_split(match: UnitMatch, left: tuple[set[str], set[str]]) -> bool:
-    units = zip(match.units, left, strict=True)
-    return any(unit.loose and any(one.parameter.path in some for one in unit.roles.values()) for unit, some in units)
+    return any(unit.loose and unit.paths & some for unit, some in zip(match.units, left, strict=True))
 
 
 def _maps_without(units: Units, lacking: set[str]) -> Iterator[tuple[int, ...]]:
@@ -72,7 +62,7 @@ def _maps_without(units: Units, lacking: set[str]) -> Iterator[tuple[int, ...]]:
 def _parts(unit: HeldUnit, flow: Flow, lacking: set[str], maps: set[tuple[int, ...]]) -> Iterator[HeldUnit]:
     kind = CATALOGUE.get(unit.kind or "")
     inside = {} if kind is None else kind.maps
-    if not (unit.loose or inside) or not any(held.parameter.path in lacking for held in unit.roles.values()):
+    if not (unit.loose or inside) or unit.paths.isdisjoint(lacking):
         yield unit
     elif inside:
         yield from _maps_of(unit, inside)

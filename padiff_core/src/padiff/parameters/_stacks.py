@@ -14,7 +14,7 @@ import attrs
 
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._roles import UnitMatch
-from padiff.parameters._splitting import left_over_of, parts_of
+from padiff.parameters._splitting import parts_of
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow
 
@@ -28,8 +28,11 @@ def stacked(known: Correspondence, flows: tuple[Flow, Flow]) -> Sides | None:
 
     One of a list may have found a counterpart that only looks like one: it is listed with those beside it that did not.
     """
-    sides, left = known.sides, left_over_of(known)
-    free = [[unit for unit in units if _is_left(unit, some)] for units, some in zip(sides, left, strict=True)]
+    sides, left = known.sides, known.left
+    free = [
+        [unit for unit in units if unit.special is None and unit.paths & some]
+        for units, some in zip(sides, left, strict=True)
+    ]
     found = [list(units) for units in sides]
     for mine, yours in ((0, 1), (1, 0)):
         lengths = {held.shape[0] for unit in free[mine] for held in _stackable(unit)}
@@ -65,10 +68,6 @@ def _each(match: UnitMatch) -> Iterator[UnitMatch]:
             for link in match.links
         ]
         yield UnitMatch(one, other, links)
-
-
-def _is_left(unit: HeldUnit, left: set[str]) -> bool:
-    return unit.special is None and any(held.parameter.path in left for held in unit.roles.values())
 
 
 def _stackable(unit: HeldUnit) -> Iterator[Held]:

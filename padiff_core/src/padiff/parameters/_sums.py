@@ -9,7 +9,6 @@ import attrs
 
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._graph import graph_of
-from padiff.parameters._splitting import left_over_of
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow
 
@@ -22,7 +21,7 @@ def sums_between(known: Correspondence, flow: Flow, *, ours: bool) -> Sums:
 
     Both are of one cell, or of one module that no rule speaks of, or their layers give to the same.
     """
-    left, units = left_over_of(known)[not ours], known.sides[not ours]
+    left, units = known.left[not ours], known.sides[not ours]
     places = [(i, held) for i, unit in enumerate(units) for held in unit.roles.values() if len(held.shape) == 1]
     places = [(i, held) for i, held in places if not (held.parameter.buffer or held.part.partial or units[i].stack)]
     alone = [one for one in places if one[1].parameter.path in left]

@@ -79,6 +79,10 @@ def transfer(matches: Iterable[UnitMatch], reference: Holder, candidate: Holder)
         waiting[path] = link.written(values, lambda: current(path))
         return waiting[path].nbytes
 
+    def hand_over() -> None:
+        candidate.assign(waiting)
+        waiting.clear()
+
     for part in parts_alone(matches, whole=True):
         if not part.ours and part.role == "bias":
             path = part.held.parameter.path
@@ -89,14 +93,11 @@ def transfer(matches: Iterable[UnitMatch], reference: Holder, candidate: Holder)
             if link.known:
                 held += write(link)
             elif isinstance(link, SpecialLink) and link.first:
-                candidate.assign(waiting)
-                waiting.clear()
-                held = 0
+                hand_over()
                 modules = reference.native(match.reference.module.path), candidate.native(match.candidate.module.path)
                 link.relation.copy(*modules)
         # Between units, so that a packed parameter's pieces of one unit are written together.
         if held > _AT_ONCE:
-            candidate.assign(waiting)
-            waiting.clear()
+            hand_over()
             held = 0
-    candidate.assign(waiting)
+    hand_over()

@@ -60,6 +60,15 @@ class HeldUnit:
         """Return the module's path with the unit's name."""
         return f"{self.module.path}.{self.name}" if self.name else self.module.path
 
+    @property
+    def paths(self) -> set[str]:
+        """Return the paths of the parameters that it holds, each under its first name."""
+        return {held.parameter.path for held in self.roles.values()}
+
+    def piece(self, role: str) -> HeldUnit:
+        """Return what it holds under a role as a unit of its own, of which no rule speaks."""
+        return HeldUnit(self.module, role, None, {role: self.roles[role]}, self.settings)
+
     def name_of(self, held: Held) -> str:
         """Return what a role is called: as the layer that holds it, or by itself: in no layer, or a buffer."""
         return self.path if self.kind and not held.parameter.buffer else held.parameter.path
@@ -129,7 +138,6 @@ def units_of(
     units: list[HeldUnit] = []
     inside: list[str] = []
     kinds = {about.module.path: about.module.kind for about in model.modules.values()}
-    above = {path for owner in own for path in _up(owner.rpartition(".")[0], "")} | {""}
     for about in model.modules.values():
         module = about.module
         if any(module.path.startswith(top) for top in inside):
@@ -157,7 +165,7 @@ def units_of(
             and (not by_path[_join(module.path, name)].buffer or (module.kind is None and _STATISTIC.search(name)))
         }
         if module.kind is not None and computed and len(found) <= 1:
-            rest |= _behind(module, kinds, by_path, claimed) if module.path in above else {}
+            rest |= _behind(module, kinds, by_path, claimed)
             if rest:
                 rest = {**(found[0].roles if found else {}), **rest}
                 claimed.update(path for held in rest.values() for path in held.parameter.paths)

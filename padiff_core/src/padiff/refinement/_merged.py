@@ -21,7 +21,7 @@ from padiff.forcing import Bench, Side, Spot
 from padiff.grouping import grouped
 from padiff.judging import AGREEING, Ignored, Judge, is_close, is_ignored, moved_by_merging
 from padiff.numerics import FLOORS, SHOWN, TOGETHER, Array, difference, root_mean_square
-from padiff.parameters import Correspondence, held_of, left_over_of
+from padiff.parameters import Correspondence, held_of
 from padiff.refinement._evidence import Evidence
 from padiff.trace import Call, Key
 
@@ -59,7 +59,7 @@ def _without_equal(correspondence: Correspondence, evidence: Evidence, ignored: 
 
     None where the candidate seems to hold nothing of the reference's: weights that were never loaded are not merged.
     """
-    ours, theirs = left_over_of(correspondence)
+    ours, theirs = correspondence.left
     loaded = False
     for match, link in correspondence.links:
         if not (link.buffer or is_ignored(match, link, ignored) or match.candidate.special):
@@ -99,7 +99,7 @@ class _Try:
         # Statistics have no equal either, and no gradient that would show so.
         held = [
             {path.rpartition(".")[0] for path in (*paths, *left)}
-            for paths, left in zip(loose, left_over_of(correspondence), strict=True)
+            for paths, left in zip(loose, correspondence.left, strict=True)
         ]
 
         def opened(pair: Pair) -> Pair:
@@ -143,7 +143,7 @@ class _Try:
 
         Weights that differ where the code is the same are others, and were merged with nothing.
         """
-        alone = left_over_of(self.correspondence)
+        alone = self.correspondence.left
         ahead = evidence.judged(self.correspondence).forward(rough=True) if self.groups else []
         wrong = (one for one in ahead if one.verdict not in AGREEING)
         apart = [one.spot for one in wrong if one.spot is not None and one.pair is not one.spot.pair]

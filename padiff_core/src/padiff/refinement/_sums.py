@@ -9,7 +9,7 @@ import numpy as np
 
 from padiff.forcing import NotRepeated, Side, is_recorded
 from padiff.numerics import ACCUMULATED, Array, difference, epsilon
-from padiff.parameters import Correspondence, Held, HeldUnit, Sums, left_over, sums_between, with_added
+from padiff.parameters import Correspondence, Held, HeldUnit, Sums, sums_between, with_added
 from padiff.recording import Task
 from padiff.refinement._evidence import Evidence
 from padiff.trace import Trace, temporary_store
@@ -37,9 +37,9 @@ def with_sums(
         return known
     ours, theirs = (with_added(some, added) for some, added in zip(units, sums, strict=True))
     other = match(ours, theirs)
-    linked = {held.parameter.path for match in other.matches for held in match.ends}
-    gone = {held.parameter.path for added in sums for some in added.values() for held in some}
-    return other if gone <= linked and left_over(other) < left_over(known) else known
+    gone = [{held.parameter.path for some in added.values() for held in some} for added in sums]
+    fewer = sum(map(len, other.left)) < sum(map(len, known.left))
+    return other if fewer and all(map(set.issubset, gone, other.linked)) else known
 
 
 def _sums(known: Correspondence, evidence: Evidence, *, ours: bool) -> Sums:

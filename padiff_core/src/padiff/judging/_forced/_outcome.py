@@ -276,7 +276,7 @@ class Outcome(Gathered):
                 (verified if fine and used and path not in known.undecided else unverified)[path] = None
         gone = self.mapping.unmatched_parameters
         return Transfer(
-            copied=known.copied,
+            copied=len(known.linked[1]),
             verified=len(verified),
             unverified=tuple(path for path in unverified if path not in verified),
             unmatched_reference=gone["reference"],
