@@ -21,6 +21,7 @@ from padiff.alignment._pairs import BY_PLACE, MAPPED, NAMED, NAMED_LOOSELY, Alig
 from padiff.alignment._resolved import Resolved
 from padiff.alignment._sequences import align_sequences, forward_run, gaps
 from padiff.kinds import CATALOGUE
+from padiff.paths import is_at, last
 from padiff.trace import Call, Trace
 
 
@@ -70,14 +71,10 @@ def _special_pairs(modules: Sequence[ModulePair], fixed: Mapping[str, str]) -> d
     found = {}
     for pair in modules:
         ours, theirs = pair.reference, pair.candidate
-        if pair.whole and not (_is_at(ours, fixed.keys()) or _is_at(theirs, fixed.values())):
+        sides = ((ours, fixed.keys()), (theirs, fixed.values()))
+        if pair.whole and not any(is_at(path, top) for path, tops in sides for top in tops):
             found[ours] = theirs
     return found
-
-
-def _is_at(path: str, tops: Collection[str]) -> bool:
-    """Return whether a path is one of some modules', or below."""
-    return any(not top or path == top or path.startswith(f"{top}.") for top in tops)
 
 
 def _mapped(
@@ -160,14 +157,14 @@ def _only_ones(ours: Sequence[Call], theirs: Sequence[Call], anchors: Anchors) -
             left[1].remove(alike[0])
     for call in left[0]:
         alike = [other for other in left[1] if _is_namesake(call, other)]
-        rivals = [other for other in left[0] if _last(other) == _last(call)]
+        rivals = [other for other in left[0] if last(other.path) == last(call.path)]
         if len(alike) == len(rivals) == 1 and not anchors.apart(call, alike[0]):
             yield call, alike[0]
 
 
 def _is_namesake(a: Call, b: Call) -> bool:
     """Return whether two calls without calls inside bear one name, and are given the same shapes."""
-    named = _last(a) == _last(b) and (not _last(a).isdigit() or a.path == b.path)
+    named = last(a.path) == last(b.path) and (not last(a.path).isdigit() or a.path == b.path)
     return named and not a.children and not b.children and shapes(a.inputs) == shapes(b.inputs)
 
 
@@ -175,8 +172,8 @@ def _may_match(a: Call, b: Call, *, alone: bool) -> bool:
     if not {leaf.shape for leaf in a.outputs} & {leaf.shape for leaf in b.outputs}:
         return a.module.kind is not None and a.module.kind == b.module.kind
     if a.module.kind == b.module.kind:
-        return a.module.kind is not None or _last(a) == _last(b) or alone
-    same_place = _last(a) == _last(b) and not _last(a).isdigit()
+        return a.module.kind is not None or last(a.path) == last(b.path) or alone
+    same_place = last(a.path) == last(b.path) and not last(a.path).isdigit()
     return same_place or (alone and not a.children and not b.children)
 
 
@@ -193,7 +190,3 @@ def _elsewhere(a: Call, b: Call, *, alone: bool) -> bool:
     if CATALOGUE[a.module.kind].stochastic:
         return not alone or len(mine) != len(yours)
     return not alone and math.prod(mine) != math.prod(yours)
-
-
-def _last(call: Call) -> str:
-    return call.path.rpartition(".")[2]

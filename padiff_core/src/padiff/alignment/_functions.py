@@ -13,6 +13,7 @@ from itertools import islice
 
 from padiff.alignment._pairs import BY_PLACE, Alignment, Pair
 from padiff.alignment._samples import LARGE, FreeRuns
+from padiff.paths import last
 from padiff.trace import Call, Leaf, Trace, plain_values
 
 Takers = dict[int, list[Call]]
@@ -173,7 +174,7 @@ def unmatched_inside(top: Call, matched: Callable[[Call], Pair | None]) -> Itera
 def _is_like(mine: Call, yours: Call) -> bool:
     """Return whether two calls are of one operation by name, or a module and an operation of one kind."""
     a, b = mine.module, yours.module
-    if a.operation and b.operation and _name(mine) == _name(yours):
+    if a.operation and b.operation and last(mine.path) == last(yours.path):
         return True
     return (a.operation or b.operation) and a.kind is not None and a.kind == b.kind
 
@@ -194,10 +195,6 @@ def _takers(calls: Iterable[Call]) -> Takers:
         for token in dict.fromkeys(leaf.token for leaf in call.inputs):
             found.setdefault(token, []).append(call)
     return found
-
-
-def _name(call: Call) -> str:
-    return call.path.rpartition(".")[2]
 
 
 def _fit(mine: Call, yours: Call) -> bool:

@@ -10,6 +10,7 @@ from padiff.alignment._mapping_file import read_mapping
 from padiff.alignment._mapping_yaml import resolved_file
 from padiff.alignment._resolved import Resolved
 from padiff.errors import MappingError, did_you_mean
+from padiff.paths import is_at
 from padiff.trace import Description, ModuleRecord
 
 
@@ -178,7 +179,7 @@ class _Finder:
         """Yield the modules at and below an entry, each with its side."""
         for side, top in self.places(entry):
             for path, module in self._modules[side].items():
-                if not top or path == top or path.startswith(f"{top}."):
+                if is_at(path, top):
                     yield side, module
 
     def pair(self, a: Any, b: Any) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import attrs
 
 from padiff.alignment._mapping_file import LAYOUTS, TOP, Rule
 from padiff.alignment._mapping_yaml import Names, by_scope, follow
+from padiff.paths import below, last, parent, upwards
 from padiff.report import Matching
 from padiff.trace import Description
 
@@ -68,10 +69,9 @@ def _containers(modules: Mapping[str, str], left: Description, right: Descriptio
             if best in right.modules and best not in taken:
                 known[path] = best
                 taken.add(best)
-        parent, _, name = path.rpartition(".")
-        above, _, there = known.get(path, "").rpartition(".")
-        if path and name == there:
-            votes.setdefault(parent, Counter())[above] += 1
+        other = known.get(path, "")
+        if path and last(path) == last(other):
+            votes.setdefault(parent(path), Counter())[parent(other)] += 1
     return {a: b for a, b in known.items() if a not in modules}
 
 
@@ -81,9 +81,9 @@ def _packed(matching: Matching, left: Description, right: Description, modules: 
     taken = set(modules.values())
     for one in matching.parameters:
         if one.layout == _PACKED:
-            there = one.candidate.rpartition(".")[0]
+            there = parent(one.candidate)
             for path in one.reference:
-                here = path.rpartition(".")[0]
+                here = parent(path)
                 if here in left.modules and there in right.modules and here not in modules and there not in taken:
                     found.setdefault(here, {})[there] = None
     for here, several in found.items():
@@ -102,7 +102,7 @@ def _parameters(matching: Matching, left: Description, right: Description) -> It
 
 
 def _kind(about: Description, parameter: str) -> str | None:
-    module = about.modules.get(parameter.rpartition(".")[0])
+    module = about.modules.get(parent(parameter))
     return None if module is None else module.module.kind
 
 
@@ -153,23 +153,14 @@ class _Writer:
 
     def _line(self, entry: _Entry, level: int) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         """Return the section, left and right names that tell an entry, from a parent so many further up."""
-        above = [path for path in self._above(entry.left) if self._holds(path, entry.right)]
-        parent = above[min(level, len(above) - 1)]
-        there = self._modules[parent]
-        start, start_there = len(parent) + bool(parent), len(there) + bool(there)
-        key = tuple(entry.left[start:].split("."))
-        return self._names.scopes(parent)[0], key, tuple(path[start_there:] for path in entry.right)
-
-    def _above(self, path: str) -> Iterator[str]:
-        while path:
-            path = path.rpartition(".")[0]
-            if path in self._modules:
-                yield path
+        above = [one for one in upwards(parent(entry.left)) if one in self._modules and self._holds(one, entry.right)]
+        top = above[min(level, len(above) - 1)]
+        key = tuple(below(entry.left, top).split("."))
+        return self._names.scopes(top)[0], key, tuple(below(path, self._modules[top]) for path in entry.right)
 
     def _holds(self, path: str, right: Sequence[str]) -> bool:
         """Return whether all of some right paths are below the counterpart of a left one."""
-        there = self._modules[path]
-        return not there or all(other.startswith(f"{there}.") for other in right)
+        return all(below(other, self._modules[path]) for other in right)
 
     def _is_outvoted(self, scope: str, key: tuple[str, ...], to: tuple[str, ...]) -> bool:
         """Return whether more modules of a class mean something else by a name."""

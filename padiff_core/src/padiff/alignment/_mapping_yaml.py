@@ -15,6 +15,7 @@ import attrs
 from padiff.alignment._mapping_file import TOP, MappingFile, Rule
 from padiff.alignment._resolved import Group, MappedParameter, Resolved
 from padiff.errors import MappingError, did_you_mean
+from padiff.paths import below, joined, upwards
 from padiff.report import Note
 from padiff.trace import Description
 
@@ -52,7 +53,7 @@ class Names:
         self.modules = about.modules
         self.parameters = dict.fromkeys(path for parameter in about.parameters.values() for path in parameter.paths)
         self.classes = {one.module.class_name.rpartition(".")[2] for one in about.modules.values()}
-        self.paths = dict.fromkeys(part for path in (*self.modules, *self.parameters) for part in _prefixes(path))
+        self.paths = dict.fromkeys(part for path in (*self.modules, *self.parameters) for part in _parts(path))
 
     def scopes(self, path: str) -> tuple[str, ...]:
         """Return by which sections the children of a module are known."""
@@ -67,17 +68,13 @@ class Names:
 
     def below(self, path: str, depth: int) -> Iterator[str]:
         """Yield the names, relative to a path, of what is up to so many steps below it."""
-        start = f"{path}." if path else ""
-        for other in self.paths:
-            if other.startswith(start) and other != path and other[len(start) :].count(".") < depth:
-                yield other[len(start) :]
+        names = (below(other, path) for other in self.paths)
+        return (name for name in names if name and name.count(".") < depth)
 
 
-def _prefixes(path: str) -> Iterator[str]:
+def _parts(path: str) -> Iterator[str]:
     """Yield the paths of all that a path lies in, and itself, outermost first."""
-    steps = path.split(".") if path else []
-    for end in range(1, len(steps) + 1):
-        yield ".".join(steps[:end])
+    return filter(None, reversed([*upwards(path)]))
 
 
 def follow(rules: Rules, names: Names, path: str) -> tuple[str | None, Rule | None]:
@@ -90,7 +87,7 @@ def follow(rules: Rules, names: Names, path: str) -> tuple[str | None, Rule | No
             return None, None
         rule = next((one for one in _asked(rules, names, left, steps[at]) if _is_at(one, steps, at)), None)
         taken = 1 if rule is None else len(rule.key)
-        right = _join(right, steps[at] if rule is None else rule.to[0])
+        right = joined(right, steps[at] if rule is None else rule.to[0])
         at += taken
         left = ".".join(steps[:at])
     return right, rule
@@ -103,10 +100,6 @@ def _asked(rules: Rules, names: Names, left: str, step: str) -> Iterator[Rule]:
 
 def _is_at(rule: Rule, steps: Sequence[str], at: int) -> bool:
     return tuple(steps[at : at + len(rule.key)]) == rule.key
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 class _Follower:
@@ -163,7 +156,7 @@ class _Follower:
 
     def _targets(self, path: str, rule: Rule) -> tuple[str, ...]:
         """Return the right paths that a rule leads to from a left path, as far as they are there."""
-        found = tuple(_join(self._parents[path], name) for name in rule.to)
+        found = tuple(joined(self._parents[path], name) for name in rule.to)
         known = self._right.parameters if path in self._left.parameters else self._right.paths
         return found if all(target in known for target in found) else ()
 
@@ -172,7 +165,7 @@ class _Follower:
         lost: list[tuple[str, str, str]] = []
         for path in self.used.get(rule, ()):
             parent = self._parents[path]
-            missing = [name for name in rule.to if _join(parent, name) not in self._right.paths]
+            missing = [name for name in rule.to if joined(parent, name) not in self._right.paths]
             if not missing:
                 return True
             if not parent or parent in self._right.paths:

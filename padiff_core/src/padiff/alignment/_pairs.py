@@ -9,6 +9,7 @@ from functools import cached_property
 
 import attrs
 
+from padiff.paths import upwards
 from padiff.trace import Call, Key, Leaf
 
 BY_PLACE = "same kind, shapes and place"
@@ -196,9 +197,7 @@ class Alignment:
 
         Its own calls, or where it is never called itself, those of the nearest module around it.
         """
-        while path and path not in self._modules:
-            path = path.rpartition(".")[0]
-        return self._modules.get(path, [])
+        return next((self._modules[one] for one in upwards(path) if one in self._modules), [])
 
     @cached_property
     def _modules(self) -> dict[str, list[Pair]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from padiff.paths import upwards
 from padiff.report import Note
 
 
@@ -82,8 +83,4 @@ class Resolved:
 
 def region_of(path: str, tops: Mapping[str, int]) -> int | None:
     """Return the number of the innermost of some modules that a path is at or below."""
-    while path not in tops:
-        if not path:
-            return None
-        path = path.rpartition(".")[0]
-    return tops[path]
+    return next((tops[one] for one in upwards(path) if one in tops), None)

@@ -2,6 +2,7 @@
 
 from padiff.parameters._alone import PartAlone, parts_alone
 from padiff.parameters._arrangements import Arrangement
+from padiff.parameters._biases import Sums, sums_between
 from padiff.parameters._complex import in_real_numbers
 from padiff.parameters._constants import is_alike, with_buffers
 from padiff.parameters._correspondence import Correspondence, Packed
@@ -13,6 +14,5 @@ from padiff.parameters._pairing import defined_alike, matched_unrun, matcher, na
 from padiff.parameters._roles import UnitMatch, link_roles, ways_between
 from padiff.parameters._shared import with_copies, with_shared
 from padiff.parameters._special import Specials
-from padiff.parameters._sums import Sums, sums_between
 from padiff.parameters._transfer import held_of, read_of, transfer, values_of
 from padiff.parameters._units import Held, HeldUnit, units_of, with_added

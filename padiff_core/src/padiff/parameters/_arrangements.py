@@ -11,6 +11,7 @@ import attrs
 from padiff.grouping import grouped
 from padiff.kinds import interleaved
 from padiff.parameters._units import HeldUnit
+from padiff.paths import parent
 
 _MOST_MEMBERS = 6
 """Layers that others pack, of which every order is asked for; of more, those that names tell."""
@@ -70,7 +71,7 @@ def _by_name(members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
 
 
 def _every(members: Sequence[HeldUnit]) -> Sequence[tuple[int, ...]]:
-    lists = [member.module.path.rpartition(".")[0] for member in members]
+    lists = [parent(member.module.path) for member in members]
 
     def divided(order: Sequence[int]) -> int:
         return sum(a > b or lists[a] != lists[b] for a, b in itertools.pairwise(order))

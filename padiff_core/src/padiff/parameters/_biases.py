@@ -1,7 +1,9 @@
-"""Match a bias that one side holds apart from the layer that it is added behind.
+"""Match a bias that one side holds apart from the layer that it is added behind, or adds to another one.
 
 Ports written by hand add a vector of their own behind a layer without bias, several of them behind a packed one, where
 the other side's layer has a bias. They may also join some in one, which they give a function with the layer's weight.
+A recurrent cell has two where a port needs one: whether such biases count in their sum with others alone a run tells,
+for what one of them gains, the other one loses.
 """
 
 from __future__ import annotations
@@ -12,14 +14,18 @@ import attrs
 
 from padiff.alignment import similarity
 from padiff.parameters._correspondence import Correspondence, Packed
+from padiff.parameters._graph import graph_of
 from padiff.parameters._links import Link, bare, is_joined
 from padiff.parameters._matching import best_first
 from padiff.parameters._roles import UnitMatch, ways_between
 from padiff.parameters._splitting import ADDED
 from padiff.parameters._units import Held, HeldUnit
+from padiff.paths import parent
 from padiff.trace import Flow, Source, called, joint_of
 
 _BIAS = "bias"
+Sums = dict[Held, tuple[Held, ...]]
+"""What has a counterpart, and what has none and may be added to it."""
 
 
 def with_biases(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
@@ -158,3 +164,33 @@ def _in_one_operation(held: Held, flow: Flow) -> set[str]:
     own = next((path for path in held.parameter.paths if path in flow.takes), None)
     used = (flow.takes.get(own or ""), gives.get(own or ""))
     return {key for key in flow.takes if None not in used and (flow.takes[key], gives.get(key)) == used} - {own}
+
+
+def sums_between(known: Correspondence, flow: Flow, *, ours: bool) -> Sums:
+    """Return the vectors of one side without counterpart, each at one that has one and lies as it does.
+
+    Both are of one cell, or of one module that no rule speaks of, or their layers give to the same.
+    """
+    left, units = known.left[not ours], known.sides[not ours]
+    places = [(i, held) for i, unit in enumerate(units) for held in unit.roles.values() if len(held.shape) == 1]
+    places = [(i, held) for i, held in places if not (held.parameter.buffer or held.part.partial or units[i].stack)]
+    alone = [one for one in places if one[1].parameter.path in left]
+    found: Sums = {}
+    graph = graph_of(units, flow) if alone else None
+    for i, held in alone:
+        for j, other in places:
+            assert graph is not None
+            near = _cell(units[i]) == _cell(units[j]) or graph.gives[i].keys() == graph.gives[j].keys()
+            if near and other.parameter.path not in left and _lies_alike(held, other):
+                found[other] = (*found.get(other, ()), held)
+                break
+    return found
+
+
+def _cell(unit: HeldUnit) -> tuple[str, str]:
+    return unit.module.path, parent(unit.name)
+
+
+def _lies_alike(one: Held, other: Held) -> bool:
+    parts = {attrs.evolve(held.part, parameter="") for held in (one, other)}
+    return len(parts) == 1 and one.shape == other.shape and one.parameter.trainable == other.parameter.trainable

@@ -1,19 +1,27 @@
-"""Choose among units that look alike in the dataflow: by what they lie in, by names beyond doubt, ends, their order."""
+"""Choose among units that look alike in the dataflow: by what they lie in, by names beyond doubt, ends, their order.
+
+Names outrank what the dataflow leaves open, and are never taken against it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from padiff.alignment import SURE, agreement
+from padiff.alignment import SURE, agreement, namesakes
 from padiff.grouping import grouped
 from padiff.parameters._colours import Chooser
-from padiff.parameters._graph import inputs_behind, outputs_ahead
+from padiff.parameters._graph import Graph, inputs_behind, outputs_ahead
+from padiff.parameters._roles import link_roles
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow
 
+Pairs = dict[int, int]
 _ENDS = (inputs_behind, outputs_ahead)
 Units = Sequence[HeldUnit]
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])|\d+(?=\.)")
+"""The number of a repeated layer in a path: `layers.0`, or `layer0` of what holds layers (`conv1` is no repetition)."""
 
 
 def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tuple[Flow, Flow]) -> Chooser:
@@ -69,3 +77,76 @@ def _is_nested(other: str, path: str, inner: bool) -> bool:
     """Return whether another module lies in one, as its ``inner`` one, or around it."""
     inside, around = (other, path) if inner else (path, other)
     return bool(around) and inside.startswith(f"{around}.")
+
+
+def as_named(pairs: Mapping[int, int], left: Mapping[int, int], ours: Units, theirs: Units) -> dict[int, int]:
+    """Return the pairs, with symmetries exchanged as names beyond doubt say, where all fit so.
+
+    What is ``left`` may be exchanged with others of its colour: no name outranks the dataflow. A port that takes keys
+    for values under the same names is a fault: whoever loads weights by name meets it.
+    """
+    named = namesakes([unit.path for unit in ours], [unit.path for unit in theirs])
+    found, owner = dict(pairs), {j: i for i, j in pairs.items() if i in left}
+
+    def following(unit: int) -> int | None:
+        other = owner.get(named.get(unit, -1))
+        return other if other is not None and left[other] == left[unit] else None
+
+    for first in owner.values():
+        cycle, other = [first], following(first)
+        while other is not None and other not in cycle:
+            cycle.append(other)
+            other = following(other)
+        if other == first and len(cycle) > 1 and all(link_roles(ours[i], theirs[named[i]])[0] for i in cycle):
+            found.update({i: named[i] for i in cycle})
+    return found
+
+
+def as_numbered(pairs: Mapping[int, int], graphs: tuple[Graph, Graph]) -> dict[int, int]:
+    """Return the pairs with the numbers of repeated layers taken at their word, where everything fits so.
+
+    Blocks that the candidate runs in another order than their numbers, or leaves out, are a fault: whoever loads
+    weights by name meets it. Where a unit has no counterpart of its number that fits, or all units have one and their
+    numbers say another set (they begin with 1), the numbers mean something else on each side.
+    """
+    ours, theirs = graphs[0].units, graphs[1].units
+    places = {(theirs[j].path, theirs[j].name): j for j in graphs[1].own}
+    found = {}
+    for i, j in pairs.items():
+        # What is numbered on one side alone is something inside: `layers.1.ffn.0` against `blocks.1.mlp.fc1`.
+        numbers = iter(_NUMBER.findall(ours[i].path))
+        named = _NUMBER.sub(lambda met: next(numbers, met[0]), theirs[j].path)  # noqa: B023  used at once
+        other = places.get((named, theirs[j].name))
+        # What is split, or packed, on one side does not fit by itself.
+        if other is None or (link_roles(ours[i], theirs[j])[0] and not link_roles(ours[i], theirs[other])[0]):
+            return dict(pairs)
+        found[i] = other
+    whole = all(i in pairs for i in range(len(ours)) if graphs[0].is_met(i))
+    said, used = set(found.values()), set(pairs.values())
+    return found if len(said) == len(used) and (said == used or not whole) else dict(pairs)
+
+
+def as_catalogued(pairs: Pairs, known: Pairs, graphs: tuple[Graph, Graph]) -> Pairs:
+    """Return the pairs, those of modules of which one lacks units by the names that the catalogue has for these.
+
+    Of two recurrent layers against one the second is left over, whichever of both the one looks like from an end of
+    the dataflow. What is ``known`` stays.
+    """
+    (ours, mine), (theirs, yours) = (
+        (graph.units, {(graph.units[i].module.path, graph.units[i].name): i for i in graph.own if graph.units[i].kind})
+        for graph in graphs
+    )
+    found = dict(pairs)
+    for i, j in sorted(pairs.items() - known.items()):
+        others = found.keys() - {i}, {*found.values()} - {j}
+        names = (
+            (i, yours.get((theirs[j].module.path, ours[i].name))),
+            (mine.get((ours[i].module.path, theirs[j].name)), j),
+        )
+        for a, b in names:
+            if a is None or b is None or a in others[0] or b in others[1] or not link_roles(ours[a], theirs[b])[0]:
+                continue
+            del found[i]
+            found[a] = b
+            break
+    return found

@@ -24,6 +24,7 @@ from padiff.parameters._links import Link, bare, canonical
 from padiff.parameters._pieces import Match
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import Held, HeldUnit, Native
+from padiff.paths import is_at, upwards
 from padiff.trace import Description, ParameterRecord
 
 Units = Sequence[HeldUnit]
@@ -129,9 +130,10 @@ def _homes(known: Correspondence, fits: Sequence[tuple[HeldUnit, HeldUnit]]) -> 
 
 
 def _home(path: str, linked: Sequence[Sequence[str]]) -> frozenset[int]:
-    top = f"{path}." if path else ""
-    inside = frozenset(i for i, some in enumerate(linked) if any(one.startswith(top) for one in some))
-    return inside if inside or not path else _home(path.rpartition(".")[0], linked)
+    tops = (
+        frozenset(i for i, some in enumerate(linked) if any(is_at(one, top) for one in some)) for top in upwards(path)
+    )
+    return next(filter(None, tops), frozenset())
 
 
 def _named_alike(
@@ -218,10 +220,9 @@ def _is_direction(array: Array) -> bool:
 
 def _sizes_around(path: str, model: Description) -> set[int]:
     """Return the sizes of the matrices in a module, or in the next around it that holds any."""
-    below = f"{path}." if path else ""
-    held = (one for one in model.parameters.values() if one.path.startswith(below) and not one.buffer)
-    sizes = {math.prod(one.shape) for one in held if len(one.shape) > 1}
-    return _sizes_around(path.rpartition(".")[0], model) if path and not sizes else sizes
+    matrices = [one for one in model.parameters.values() if len(one.shape) > 1 and not one.buffer]
+    tops = ({math.prod(one.shape) for one in matrices if is_at(one.path, top)} for top in upwards(path))
+    return next(filter(None, tops), set())
 
 
 def _counts(parameter: ParameterRecord) -> bool:

@@ -13,6 +13,7 @@ from padiff.parameters._links import Link, SumLink
 from padiff.parameters._packing import Packing
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import HeldUnit
+from padiff.paths import parent
 from padiff.recording import Orders
 
 
@@ -90,7 +91,7 @@ class Correspondence:
         """Return the paths of both sides' modules that share a sum of biases with others: what one gives is its own."""
         sums = [link for _, link in self.links if isinstance(link, SumLink) and not link.zero]
         ours, theirs = (
-            [{held.parameter.path.rpartition(".")[0] for held in terms} for terms in some]
+            [{parent(held.parameter.path) for held in terms} for terms in some]
             for some in ([x.references for x in sums], [(x.candidate, *x.candidate.added) for x in sums])
         )
         return {path for some in ours if len(some) > 1 for path in some}, {

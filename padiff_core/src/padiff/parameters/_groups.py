@@ -12,6 +12,7 @@ from padiff.grouping import grouped
 from padiff.kinds import PRODUCTS
 from padiff.parameters._graph import Graph
 from padiff.parameters._units import Held, HeldUnit
+from padiff.paths import parent
 from padiff.trace import settings_of
 
 LINEAR = "linear"
@@ -71,7 +72,7 @@ def side_by_side(graph: Graph) -> Iterator[Group]:
 def tables(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     """Yield the tables of one parent that have no counterpart: another model may look up all of them in one."""
     lone = (unit for unit in graph.units if unit in unmatched and unit.kind == TABLE)
-    return several(grouped(lone, lambda unit: unit.module.path.rpartition(".")[0]))
+    return several(grouped(lone, lambda unit: parent(unit.module.path)))
 
 
 def added_up(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
@@ -79,7 +80,7 @@ def added_up(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     gives = dict(zip(graph.units, map(frozenset, graph.gives), strict=False))
 
     def together(unit: HeldUnit) -> Hashable:
-        return unit.module.path.rpartition(".")[0], gives[unit], unit.roles["weight"].shape[0]
+        return parent(unit.module.path), gives[unit], unit.roles["weight"].shape[0]
 
     return several(grouped((unit for unit in gives if unit in unmatched and is_map(unit) and gives[unit]), together))
 
@@ -145,7 +146,7 @@ def several(groups: Mapping[Any, Sequence[HeldUnit]]) -> Iterator[Group]:
 
 def _parent(unit: HeldUnit) -> str:
     """Return the path of what a unit is one of: of the attention that has it, or of the module around."""
-    return unit.module.path if unit.name else unit.module.path.rpartition(".")[0]
+    return unit.module.path if unit.name else parent(unit.module.path)
 
 
 def row_of(shape: Sequence[int]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Find which layers of one model pack which of the other: side by side, added up, or both."""
+"""Find which layers of one model pack which of the other: side by side, added up, or both; and norms behind them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 
+import attrs
+
+from padiff.kinds import CONVOLUTIONS
 from padiff.parameters._graph import Graph
 from padiff.parameters._groups import (
     TABLE,
@@ -241,3 +244,34 @@ def _taps(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:
 def _column(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of one column."""
     return (shape[0], *shape[2:])
+
+
+def with_norms(packings: Sequence[Packing], graphs: tuple[Graph, Graph], free: Set[HeldUnit]) -> list[Packing]:
+    """Return the packings, each with the units behind it that go with it: ``free`` ones, which lie as its layers do."""
+    found = []
+    for packing in packings:
+        mine, yours = graphs if packing.ours else graphs[::-1]
+        if all(map(is_map, (packing.packed, *packing.members))) and not packing.along and len(packing.together) == 1:
+            packed = _norm_behind(packing.packed, mine, free)
+            members = [_norm_behind(member, yours, free) for member in packing.members]
+            some = tuple(unit for unit in members if unit is not None)
+            if packed is not None and len(some) == len(members):
+                packing = attrs.evolve(packing, behind=((packed, some),))
+        found.append(packing)
+    return found
+
+
+def _norm_behind(unit: HeldUnit, graph: Graph, free: Set[HeldUnit]) -> HeldUnit | None:
+    """Return the only unit that takes what a layer gives, and nothing else, if it takes each channel by itself.
+
+    That is one that has vectors of as many channels, and a convolution in as many groups.
+    """
+    place, channels = graph.units.index(unit), unit.roles["weight"].shape[:1]
+    takers = [node for node in graph.gives[place] if {*graph.takes[node]} == {place}]
+    if len(takers) != 1 or takers[0] >= len(graph.units):
+        return None
+    behind = graph.units[takers[0]]
+    apart = (settings_of(behind).get("groups"),) == channels if behind.kind in CONVOLUTIONS else False
+    shapes = [held.shape[:1] if apart else held.shape for held in behind.roles.values()]
+    fits = behind.kind is not None and all(shape == channels for shape in shapes)
+    return behind if fits and behind in free else None

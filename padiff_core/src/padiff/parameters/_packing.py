@@ -20,6 +20,7 @@ from padiff.parameters._groups import LINEAR, Group
 from padiff.parameters._links import bare
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._units import Held, HeldUnit
+from padiff.paths import last
 
 _MOST_ORDERS = 24
 """Orders in which members are tried beside each other: all of four."""
@@ -197,7 +198,7 @@ class Packing:
         _, inside = self._orders_of_columns[arrangement.columns]
         bands = [self._bands[i] for i in arrangement.order]
         lie = ([self.members[band[i]] for i in inside if i < len(band)] for band in bands)
-        names = ", ".join(" beside ".join(one.path.rpartition(".")[2] for one in some) for some in lie)
+        names = ", ".join(" beside ".join(last(one.path) for one in some) for some in lie)
         groups = f" in {arrangement.groups} groups" if arrangement.groups > 1 else ""
         joined = ("", ", by columns")[self.along] if self.along < 2 else ", one for each place of its kernel"
         return f"packs {names}{groups}{joined}"
@@ -234,7 +235,7 @@ class Packing:
                     shape[1], where["columns"] = columns[1] - columns[0], columns
                 first, *added = (one if whole else _part_of(one, tuple(shape), **where) for one in (held, *held.added))
                 cut[role] = attrs.evolve(first, added=tuple(added))
-        name = member.path.rpartition(".")[2]
+        name = last(member.path)
         kind = unit.kind or (LINEAR if self.layers else None)
         return HeldUnit(unit.module, name, kind, cut, unit.settings)
 

@@ -8,17 +8,15 @@ from collections.abc import Hashable, Mapping, Sequence
 import attrs
 
 from padiff.alignment import Resolved
-from padiff.parameters._behind import with_norms
 from padiff.parameters._biases import with_biases
-from padiff.parameters._by_names import as_catalogued, as_named, as_numbered
-from padiff.parameters._choosing import chooser
+from padiff.parameters._choosing import as_catalogued, as_named, as_numbered, chooser
 from padiff.parameters._colours import matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
 from padiff.parameters._joined import with_joined, with_last
 from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
 from padiff.parameters._matching import indices, match_units, regions_of, same_names, same_order
-from padiff.parameters._packers import find_packings
+from padiff.parameters._packers import find_packings, with_norms
 from padiff.parameters._packing import Packing
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch

@@ -13,6 +13,7 @@ from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import Link
 from padiff.parameters._roles import FULL, UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
+from padiff.paths import last
 from padiff.trace import Call, Trace
 
 _KNOWN, _FITS, _SAME_NAME = 1.75, 1.0, 0.5
@@ -64,7 +65,7 @@ def _with_lacking_matched(known: Correspondence, traces: tuple[Trace, Trace], ou
     rows, columns = _in_order(mine, layers), _in_order(yours, shared)
     if len(rows) * len(columns) > _MOST:
         return known
-    named = {(path, one) for path in lacking for held, one in own.items() if _last(path) == _last(held)}
+    named = {(path, one) for path in lacking for held, one in own.items() if last(path) == last(held)}
 
     def score(path: str, one: str) -> float:
         if own.get(path) == one:
@@ -249,7 +250,3 @@ def _fits(units: Mapping[str, HeldUnit], others: Mapping[str, HeldUnit], ours: b
 
 def _trained(unit: HeldUnit) -> bool:
     return any(held.parameter.trainable for held in unit.roles.values())
-
-
-def _last(path: str) -> str:
-    return path.rpartition(".")[2]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.kinds import Part
+from padiff.paths import below, is_at, joined, last, parent, upwards
 from padiff.plugins import Row
 from padiff.trace import Description, ModuleDescription, ModuleRecord, ParameterRecord, SettingRecord
 
@@ -140,29 +142,28 @@ def units_of(
     kinds = {about.module.path: about.module.kind for about in model.modules.values()}
     for about in model.modules.values():
         module = about.module
-        if any(module.path.startswith(top) for top in inside):
+        if any(is_at(module.path, top) for top in inside):
             continue
         special = None if special_of is None else special_of(module)
         if special is not None:
-            inside.append(f"{module.path}." if module.path else "")
+            inside.append(module.path)
             units.append(_special(about, special, by_path, claimed, value))
             claimed.update(path for held in units[-1].roles.values() for path in held.parameter.paths)
             continue
         found, computed = _by_rule(about, by_path, own, claimed)
         # By every name below the module: some frameworks hang a cell's parameters under two.
-        below = f"{module.path}." if module.path else ""
         claimed.update(
             path
             for unit in found
             for held in unit.roles.values()
             for path in held.parameter.paths
-            if path.startswith(below)
+            if is_at(path, module.path)
         )
         rest = {
-            name: _held(by_path[_join(module.path, name)], Part(name))
+            name: _held(by_path[joined(module.path, name)], Part(name))
             for name in own.get(module.path, ())
-            if _join(module.path, name) not in claimed
-            and (not by_path[_join(module.path, name)].buffer or (module.kind is None and _STATISTIC.search(name)))
+            if joined(module.path, name) not in claimed
+            and (not by_path[joined(module.path, name)].buffer or (module.kind is None and _STATISTIC.search(name)))
         }
         if module.kind is not None and computed and len(found) <= 1:
             rest |= _behind(module, kinds, by_path, claimed)
@@ -186,7 +187,7 @@ def _by_rule(
     found = []
     computed = False
     for name, unit in about.units.items():
-        paths = {role: _join(about.module.path, part.parameter) for role, part in unit.roles.items()}
+        paths = {role: joined(about.module.path, part.parameter) for role, part in unit.roles.items()}
         roles = {
             role: _held(by_path[path], unit.roles[role])
             for role, path in paths.items()
@@ -205,7 +206,7 @@ def _is_derived(path: str, by_path: Mapping[str, ParameterRecord], own: Mapping[
     """
     held = by_path[path]
     home, _, name = path.rpartition(".")
-    like = (by_path[_join(home, other)] for other in own[home] if held.buffer and other.startswith(f"{name}_"))
+    like = (by_path[joined(home, other)] for other in own[home] if held.buffer and other.startswith(f"{name}_"))
     return any(one.shape == held.shape and not one.buffer for one in like)
 
 
@@ -217,20 +218,13 @@ def _behind(
 ) -> dict[str, Held]:
     """Return the parameters in modules of no kind below a module, of which it computes its own (parametrizations)."""
     found: dict[str, Held] = {}
-    below = f"{module.path}." if module.path else ""
     for path, parameter in by_path.items():
-        owner = path.rpartition(".")[0]
-        inside = path.startswith(below) and owner != module.path
-        if inside and path not in claimed and not parameter.buffer and not any(map(kinds.get, _up(owner, module.path))):
-            found[path[len(below) :]] = _held(parameter, Part(path[len(below) :]))
+        name = below(path, module.path)
+        if "." in name and path not in claimed and not parameter.buffer:
+            between = itertools.takewhile(lambda one: one != module.path, upwards(parent(path)))
+            if not any(map(kinds.get, between)):
+                found[name] = _held(parameter, Part(name))
     return found
-
-
-def _up(path: str, top: str) -> Iterator[str]:
-    """Yield a path and those of the modules above it, below a top."""
-    while path != top and path:
-        yield path
-        path = path.rpartition(".")[0]
 
 
 def _special(
@@ -242,25 +236,16 @@ def _special(
 ) -> HeldUnit:
     """Return the unit of a module with a special transfer: each parameter below it once, under its first name."""
     module = about.module
-    prefix = f"{module.path}." if module.path else ""
     held: dict[str, Held] = {}
     seen: set[str] = set()
     for path, parameter in by_path.items():
-        if path.startswith(prefix) and path not in claimed and parameter.path not in seen:
+        name = below(path, module.path)
+        if name and path not in claimed and parameter.path not in seen:
             seen.add(parameter.path)
-            name = path[len(prefix) :]
             held[name] = _held(parameter, Part(name))
-    extras = {
-        name: one
-        for name, one in held.items()
-        if one.parameter.buffer and not _STATISTIC.search(name.rpartition(".")[2])
-    }
+    extras = {name: one for name, one in held.items() if one.parameter.buffer and not _STATISTIC.search(last(name))}
     roles = {name: one for name, one in held.items() if name not in extras}
     return HeldUnit(module, "", f"special transfer {row.name}", roles, about.settings, row, extras, value)
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def _held(parameter: ParameterRecord, part: Part) -> Held:

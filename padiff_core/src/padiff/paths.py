@@ -1,0 +1,38 @@
+"""Go along the dotted paths of a model's modules and parameters; that of the model itself is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+def joined(path: str, name: str) -> str:
+    """Return the path of what lies in a module under a name."""
+    return f"{path}.{name}" if path else name
+
+
+def parent(path: str) -> str:
+    """Return the path of the module that something lies in."""
+    return path.rpartition(".")[0]
+
+
+def last(path: str) -> str:
+    """Return the name that something has in the module that it lies in."""
+    return path.rpartition(".")[2]
+
+
+def upwards(path: str) -> Iterator[str]:
+    """Yield a path and those of the modules around it, the innermost first and the model itself last."""
+    yield path
+    while path:
+        path = parent(path)
+        yield path
+
+
+def below(path: str, top: str) -> str:
+    """Return what something is called below a module, nothing where it is not below."""
+    return path if not top else path.removeprefix(f"{top}.") if path.startswith(f"{top}.") else ""
+
+
+def is_at(path: str, top: str) -> bool:
+    """Return whether something is a module, or below."""
+    return path == top or below(path, top) != ""
