@@ -15,9 +15,10 @@ import attrs
 from padiff.alignment import similarity
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import graph_of
-from padiff.parameters._links import Link, bare, is_joined
+from padiff.parameters._links import Link
 from padiff.parameters._matching import best_first
 from padiff.parameters._roles import UnitMatch, ways_between
+from padiff.parameters._shapes import bare, is_joined
 from padiff.parameters._splitting import ADDED
 from padiff.parameters._units import Held, HeldUnit
 from padiff.paths import parent

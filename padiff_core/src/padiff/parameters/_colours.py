@@ -15,9 +15,9 @@ from itertools import islice
 import attrs
 
 from padiff.parameters._graph import ENDS, Graph, Labels
-from padiff.parameters._links import bare
 from padiff.parameters._refining import Neighbours, refined
 from padiff.parameters._roles import flat, is_product, link_roles
+from padiff.parameters._shapes import bare
 from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
 

@@ -20,9 +20,10 @@ from padiff.alignment import namesakes
 from padiff.grouping import grouped
 from padiff.numerics import NEGLIGIBLE, Array, difference, epsilon, in_reals, is_coarse, is_suspect
 from padiff.parameters._correspondence import Correspondence
-from padiff.parameters._links import Link, bare, canonical
+from padiff.parameters._links import Link, canonical
 from padiff.parameters._pieces import Match
 from padiff.parameters._roles import UnitMatch
+from padiff.parameters._shapes import bare
 from padiff.parameters._units import Held, HeldUnit, Native
 from padiff.paths import is_at, upwards
 from padiff.trace import Description, ParameterRecord

@@ -12,9 +12,9 @@ import attrs
 
 from padiff.grouping import grouped
 from padiff.parameters._correspondence import Correspondence, Packed
-from padiff.parameters._links import bare
 from padiff.parameters._packing import Packing, extent
 from padiff.parameters._roles import UnitMatch
+from padiff.parameters._shapes import bare
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import Flow
 

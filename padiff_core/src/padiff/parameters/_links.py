@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from typing import ClassVar
 
 import attrs
 import numpy as np
 
 from padiff.numerics import Array, laid_out, reordered
+from padiff.parameters._shapes import Axes, bare, transposition
 from padiff.parameters._special import Relation
 from padiff.parameters._units import Held, HeldUnit, Native
-
-Axes = tuple[int, ...]
-
-_MOST_AXES = 5
-"""Axes of which every order is looked at."""
 
 
 @attrs.frozen(eq=False)
@@ -164,62 +157,6 @@ class Link:
         native = current()
         part.write(native, values)
         return native
-
-
-def bare(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return a shape without its axes of length one."""
-    return tuple(size for size in shape if size != 1)
-
-
-def _sides(reference: Sequence[int], candidate: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return two shapes without axes of length one, that with more axes first."""
-    return sorted((bare(reference), bare(candidate)), key=len, reverse=True)
-
-
-@cache
-def layouts(reference: tuple[int, ...], candidate: tuple[int, ...], *, fixed: bool = False) -> Sequence[Axes]:
-    """Return the orders of axes, as in `Link`, in which one shape may hold what another one does, the likeliest first.
-
-    Axes that are joined or split stay in order, but for a matrix that is transposed, where they can; what is ``fixed``
-    is as it is where it can.
-    """
-    fine, coarse = _sides(reference, candidate)
-    found: list[Axes] = [()] if fine == coarse or is_joined(fine, coarse) else []
-    turn = transposition(reference, candidate)
-    if turn and not (fixed and (found or fine == coarse[::-1])):
-        found.append(turn)
-    return found if found and (fixed or len(coarse) < max(3, len(fine))) else every_order(reference, candidate) or found
-
-
-def transposition(reference: Sequence[int], candidate: Sequence[int]) -> Axes:
-    """Return the order of axes in which one shape holds the transpose of a matrix, that may be split, of the other."""
-    fine, coarse = _sides(reference, candidate)
-    if len(coarse) != 2 or not is_joined(fine, coarse[::-1]):
-        return ()
-    start = next(at for at in range(1, len(fine)) if math.prod(fine[:at]) == coarse[1])
-    return (*range(start, len(fine)), *range(start))
-
-
-def every_order(reference: Sequence[int], candidate: Sequence[int]) -> Sequence[Axes]:
-    """Return all orders of three or more axes in which those of one shape, joined side by side, make the other."""
-    fine, coarse = _sides(reference, candidate)
-    if not 2 < len(fine) <= _MOST_AXES or math.prod(fine) != math.prod(coarse):
-        return []
-    orders = itertools.permutations(range(len(fine)))
-    found = [order for order in orders if is_joined([fine[axis] for axis in order], coarse)]
-    return [() if order == tuple(range(len(order))) else order for order in found]
-
-
-def is_joined(fine: Sequence[int], coarse: Sequence[int]) -> bool:
-    """Return whether some axes side by side, joined, make others: (32, 4, 8) makes (32, 32)."""
-    rest = list(fine)
-    for extent in coarse:
-        size = 1
-        while rest and size < extent:
-            size *= rest.pop(0)
-        if size != extent:
-            return False
-    return not rest
 
 
 @attrs.frozen(eq=False)

@@ -17,8 +17,8 @@ import attrs
 
 from padiff.parameters._arrangements import Arrangement, Rows, orders_of
 from padiff.parameters._groups import LINEAR, Group
-from padiff.parameters._links import bare
 from padiff.parameters._roles import UnitMatch
+from padiff.parameters._shapes import bare
 from padiff.parameters._units import Held, HeldUnit
 from padiff.paths import last
 

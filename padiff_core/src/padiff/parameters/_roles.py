@@ -11,16 +11,8 @@ import attrs
 from padiff.alignment import ModulePair, in_doubt
 from padiff.grouping import grouped
 from padiff.kinds import CONVOLUTIONS, PRODUCTS
-from padiff.parameters._links import (
-    Axes,
-    Link,
-    bare,
-    every_order,
-    layouts,
-    special_links,
-    transposition,
-    with_sums,
-)
+from padiff.parameters._links import Link, special_links, with_sums
+from padiff.parameters._shapes import Axes, bare, every_order, layouts, transposition
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 

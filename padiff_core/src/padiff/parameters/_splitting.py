@@ -15,8 +15,8 @@ from padiff.grouping import grouped
 from padiff.kinds import CATALOGUE
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._groups import LINEAR, as_maps, is_map
-from padiff.parameters._links import bare
 from padiff.parameters._roles import UnitMatch
+from padiff.parameters._shapes import bare
 from padiff.parameters._units import HeldUnit
 from padiff.trace import Flow, Source, joint_of
 
