@@ -22,7 +22,7 @@ from padiff.parameters._shapes import bare, is_joined
 from padiff.parameters._splitting import ADDED
 from padiff.parameters._units import Held, HeldUnit
 from padiff.paths import parent
-from padiff.trace import Flow, Source, called, joint_of
+from padiff.trace import Flow, called, joint_of
 
 _BIAS = "bias"
 Sums = dict[Held, tuple[Held, ...]]
@@ -71,7 +71,7 @@ def _with_members_of(known: Correspondence, found: Sequence[UnitMatch]) -> Corre
         lies = {one: attrs.evolve(x, roles={**x.roles, _BIAS: vectors[one][1]}) for one, x in layers.items()}
         new = attrs.evolve(packing, lies={**packing.lies, **lies})
         gone = {*old.matches, *(match for match, _ in vectors.values())} if vectors else set()
-        packed = Packed(new, new.matches(next(new.arrangements()))) if vectors else old
+        packed = Packed.of(new) if vectors else old
         known = attrs.evolve(
             known,
             matches=[*(m for m in known.matches if m not in gone), *(packed.matches if vectors else ())],
@@ -140,9 +140,7 @@ def _holders(unit: HeldUnit) -> frozenset[str]:
 
 def _is_added(held: Held, flow: Flow) -> bool:
     """Return whether all that is made of a parameter is a sum with it: a gain is no bias."""
-    paths = held.parameter.paths
-    ways = (way for sources in (*flow.takes.values(), flow.gives) for source, way in sources if source in paths)
-    return all(ADDED in way for way in ways)
+    return all(ADDED in way for path in held.parameter.paths for _, way in flow.goes.get(path, ()))
 
 
 def _sources(held: Held, flow: Flow) -> set[str]:
@@ -158,13 +156,9 @@ def _sources(held: Held, flow: Flow) -> set[str]:
 
 def _in_one_operation(held: Held, flow: Flow) -> set[str]:
     """Return the holders that take what a parameter does, and of which all is made that is made of it."""
-    gives: dict[str, set[Source]] = {}
-    for key, sources in (*flow.takes.items(), ("", flow.gives)):
-        for source, ways in sources:
-            gives.setdefault(source, set()).add((key, ways))
     own = next((path for path in held.parameter.paths if path in flow.takes), None)
-    used = (flow.takes.get(own or ""), gives.get(own or ""))
-    return {key for key in flow.takes if None not in used and (flow.takes[key], gives.get(key)) == used} - {own}
+    used = (flow.takes.get(own or ""), flow.goes.get(own or ""))
+    return {key for key in flow.takes if None not in used and (flow.takes[key], flow.goes.get(key)) == used} - {own}
 
 
 def sums_between(known: Correspondence, flow: Flow, *, ours: bool) -> Sums:

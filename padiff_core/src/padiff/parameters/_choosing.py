@@ -11,15 +11,13 @@ from functools import cache
 
 from padiff.alignment import SURE, agreement, namesakes
 from padiff.grouping import grouped
-from padiff.parameters._colours import Chooser
+from padiff.parameters._colours import Chooser, Pairs
 from padiff.parameters._graph import Graph, inputs_behind, outputs_ahead
 from padiff.parameters._roles import link_roles
-from padiff.parameters._units import HeldUnit
+from padiff.parameters._units import Units
 from padiff.trace import Flow
 
-Pairs = dict[int, int]
 _ENDS = (inputs_behind, outputs_ahead)
-Units = Sequence[HeldUnit]
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])|\d+(?=\.)")
 """The number of a repeated layer in a path: `layers.0`, or `layer0` of what holds layers (`conv1` is no repetition)."""
 

@@ -24,11 +24,9 @@ from padiff.parameters._links import Link, canonical
 from padiff.parameters._pieces import Match
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._shapes import bare
-from padiff.parameters._units import Held, HeldUnit, Native
+from padiff.parameters._units import Held, HeldUnit, Native, Units
 from padiff.paths import is_at, upwards
 from padiff.trace import Description, ParameterRecord
-
-Units = Sequence[HeldUnit]
 
 _FEWEST = 8
 """Numbers that tell whether they have to do with others: fewer may go together by chance."""

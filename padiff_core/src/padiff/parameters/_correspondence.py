@@ -24,6 +24,11 @@ class Packed:
     packing: Packing
     matches: tuple[UnitMatch, ...]
 
+    @classmethod
+    def of(cls, packing: Packing) -> Packed:
+        """Return a packing under the likeliest way."""
+        return cls(packing, packing.matches(next(packing.arrangements())))
+
 
 @attrs.frozen(eq=False)
 class Correspondence:

@@ -15,13 +15,12 @@ from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._packing import Packing, extent
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._shapes import bare
-from padiff.parameters._units import Held, HeldUnit
+from padiff.parameters._units import Held, HeldUnit, Units
 from padiff.trace import Flow
 
 _TABLE = "embedding"
 _MOST_AXES = 2
 """Axes of what joins others by rows: what has more stacks matrices. One more may hold each at a place of its last."""
-Units = Sequence[HeldUnit]
 
 
 def with_joined(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
@@ -34,7 +33,7 @@ def with_joined(known: Correspondence, flows: tuple[Flow, Flow]) -> Corresponden
         return known
     free = [list(_alone(*one, axes=_MOST_AXES + 1)) for one in zip(known.sides, flows, left, strict=True)]
     found = [*_joined(*free, ours=True), *_joined(*free[::-1], ours=False)]
-    packed = [Packed(one, one.matches(next(one.arrangements()))) for one in found]
+    packed = [Packed.of(one) for one in found]
     matches = [*known.matches, *(match for one in packed for match in one.matches)]
     return attrs.evolve(known, matches=matches, packed=[*known.packed, *packed])
 

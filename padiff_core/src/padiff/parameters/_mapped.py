@@ -15,9 +15,8 @@ from padiff.parameters._links import Link
 from padiff.parameters._packers import packs
 from padiff.parameters._packing import Packing
 from padiff.parameters._roles import UnitMatch, link_roles, ways_between
-from padiff.parameters._units import Held, HeldUnit
+from padiff.parameters._units import Held, HeldUnit, Units
 
-Units = Sequence[HeldUnit]
 End = tuple[HeldUnit, str, Held]
 """A parameter: its unit, its role there, where it lies."""
 

@@ -10,7 +10,7 @@ import attrs
 from padiff.alignment import Resolved
 from padiff.parameters._biases import with_biases
 from padiff.parameters._choosing import as_catalogued, as_named, as_numbered, chooser
-from padiff.parameters._colours import matched_by_colour, preserved
+from padiff.parameters._colours import Pairs, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
 from padiff.parameters._joined import with_joined, with_last
@@ -22,12 +22,10 @@ from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._splitting import split_where_left_over
 from padiff.parameters._stacks import stacked, unstacked
-from padiff.parameters._units import HeldUnit
+from padiff.parameters._units import HeldUnit, Units
 from padiff.parameters._wholes import packings_of_wholes
 from padiff.trace import Flow
 
-Units = Sequence[HeldUnit]
-Pairs = dict[int, int]
 Groups = list[list[int]]
 
 
@@ -182,7 +180,7 @@ def _paired(
                 break
             packings = [*packings, *with_norms(_packings_as_numbered(new, graphs, pairs), graphs, lacking)]
             pairs, symmetric = by_flow([*packings, *arranged])
-        packed = [Packed(packing, packing.matches(next(packing.arrangements()))) for packing in packings]
+        packed = [Packed.of(packing) for packing in packings]
         contradicting = _contradicting(graphs, known, [*packings, *arranged])
         matches = with_pieces(mine, yours, matches, matcher(flows, fixed))
         matches += [match for one in packed for match in one.matches] + settled

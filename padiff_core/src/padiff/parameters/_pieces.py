@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from padiff.parameters._links import Link
 from padiff.parameters._roles import UnitMatch, link_roles
-from padiff.parameters._units import HeldUnit
+from padiff.parameters._units import HeldUnit, Units
 
-Units = Sequence[HeldUnit]
 Homes = dict[HeldUnit, UnitMatch]
 """The match that a piece of either side is of."""
 Match = Callable[[Units, Units, dict[HeldUnit, HeldUnit], Homes], dict[HeldUnit, HeldUnit]]

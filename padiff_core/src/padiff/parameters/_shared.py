@@ -144,7 +144,7 @@ def _packed_there(packed: Packed, home: str, twin: str, left: Layers, ours: bool
         ways=[attrs.evolve(x, roles={role: lies.get(y, y) for role, y in x.roles.items()}) for x in one.ways],
         behind=tuple((moved(unit), tuple(map(moved, others))) for unit, others in one.behind),
     )
-    return Packed(packing, packing.matches(next(packing.arrangements())))
+    return Packed.of(packing)
 
 
 def with_copies(known: Correspondence) -> Correspondence:

@@ -17,10 +17,9 @@ from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._groups import LINEAR, as_maps, is_map
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._shapes import bare
-from padiff.parameters._units import HeldUnit
+from padiff.parameters._units import HeldUnit, Units
 from padiff.trace import Flow, Source, joint_of
 
-Units = Sequence[HeldUnit]
 ADDED = "add"
 """The operation that puts a bias behind a layer."""
 
@@ -110,12 +109,9 @@ class _Groups:
         self._takes: dict[str, frozenset[Source]] = {}
         for key, sources in flow.takes.items():
             self._takes.update((role, sources) for role, paths in self._paths.items() if key in paths)
-        self._gives: dict[str, set[Source]] = {role: set() for role in self._paths}
-        for key, sources in (*flow.takes.items(), ("", flow.gives)):
-            for source, ways in sources:
-                for role in self._takes:
-                    if source in self._paths[role]:
-                        self._gives[role].add((key, ways))
+        self._gives = {
+            role: {one for path in self._paths[role] for one in flow.goes.get(path, ())} for role in self._takes
+        }
 
     def all(self) -> list[list[str]]:
         """Return the groups in the order of use; what the run never met comes last, as it is registered."""

@@ -15,10 +15,9 @@ import attrs
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._splitting import parts_of
-from padiff.parameters._units import Held, HeldUnit
+from padiff.parameters._units import Held, HeldUnit, Units
 from padiff.trace import Flow
 
-Units = Sequence[HeldUnit]
 Sides = tuple[Units, Units]
 _NUMBER = re.compile(r"\d+")
 

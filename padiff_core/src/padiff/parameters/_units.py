@@ -102,6 +102,9 @@ class HeldUnit:
         return self.stack or (self,)
 
 
+Units = Sequence[HeldUnit]
+
+
 def with_added(units: Iterable[HeldUnit], sums: Mapping[Held, Sequence[Held]]) -> list[HeldUnit]:
     """Return units in which some parameters are added to others, and have no role of their own."""
     gone = {one for some in sums.values() for one in some}

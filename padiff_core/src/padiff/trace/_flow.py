@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import attrs
@@ -72,6 +73,15 @@ class Flow:
     """What the values come from that the model returns."""
     refused: str = ""
     """Why nothing is known: what the model raised under the hooks that follow its values."""
+
+    @cached_property
+    def goes(self) -> Mapping[str, Set[Source]]:
+        """Holder -> who takes its values, and on which ways; the model's outputs have an empty name."""
+        found: dict[str, set[Source]] = {}
+        for taker, sources in (*self.takes.items(), ("", self.gives)):
+            for source, way in sources:
+                found.setdefault(source, set()).add((taker, way))
+        return found
 
 
 def flow_of(trace: Trace) -> Flow:
