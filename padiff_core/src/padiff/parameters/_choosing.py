@@ -54,7 +54,7 @@ def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tupl
             near = [i for i in like if mine[i] == mine[unit]], [j for j in free if yours[j] == mine[unit]]
             like, free = near if len(near[0]) == len(near[1]) else (like, free)
         place = sorted(like, key=lambda i: ranks[0][ours[i]]).index(unit)
-        return sorted(free, key=lambda j: ranks[1][theirs[j]])[min(place, len(free) - 1)]
+        return sorted(free, key=lambda j: ranks[1][theirs[j]])[place]
 
     return choose
 

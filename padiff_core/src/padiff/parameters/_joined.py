@@ -6,12 +6,13 @@ no shape tells, forcing settles it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import attrs
 
 from padiff.grouping import grouped
 from padiff.parameters._correspondence import Correspondence, Packed
+from padiff.parameters._groups import Group
 from padiff.parameters._packing import Packing, extent
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._shapes import bare
@@ -81,7 +82,7 @@ def _alone(units: Units, flow: Flow, left: set[str], axes: int = _MOST_AXES) -> 
     """Yield a unit of each parameter without counterpart that no layer's rule speaks of, in execution order."""
     ranks = {path: rank for rank, path in enumerate(flow.takes)}
     found = [
-        (min(ranks.get(path, len(ranks)) for path in (unit.path, *held.parameter.paths)), unit, role, held)
+        (min(ranks.get(path, len(ranks)) for path in held.parameter.paths), unit, role, held)
         for unit in units
         for role, held in unit.roles.items()
         if len(bare(held.shape)) <= axes
@@ -131,16 +132,8 @@ def _by_columns(whole: HeldUnit, group: Units, *, ours: bool) -> Packing | None:
     matrices = [one for one in flat if one is not None and len(one.roles["weight"].shape) == 2]
     if held is None or len(held.roles["weight"].shape) != 2:
         return None
-    height, width = held.roles["weight"].shape
-    members, count = [], 0
-    for one in matrices:
-        rows, columns = one.roles["weight"].shape
-        if rows == height and count < width:
-            members.append(one)
-            count += columns
-    if count != width or len(members) < 2:
-        return None
-    return Packing(((held,),), tuple(members), ours, along=1, layers=False)
+    members = _filling(held.roles["weight"].shape, matrices, along=1)
+    return Packing(((held,),), members, ours, along=1, layers=False) if members else None
 
 
 def _flat(unit: HeldUnit) -> HeldUnit | None:
@@ -154,14 +147,19 @@ def _flat(unit: HeldUnit) -> HeldUnit | None:
     return attrs.evolve(unit, roles={"weight": flat}) if len(ones) == 1 else None
 
 
-def _filling(shape: Sequence[int], group: Units) -> tuple[HeldUnit, ...]:
-    """Return the first parameters of a group whose rows are those of a whole one, none where they do not fill it."""
+def _filling(shape: tuple[int, ...], group: Units, along: int = 0) -> Group:
+    """Return the first parameters of a group that, joined along an axis, make a whole one; none where they do not."""
     if not shape:
         return ()
-    row, count, members = bare(shape[1:]), 0, []
+
+    def rest(held: tuple[int, ...]) -> tuple[int, ...]:
+        return bare(held[:along] + held[along + 1 :])
+
+    count, members = 0, []
     for unit in group:
         held = unit.roles["weight"].shape
-        if count < shape[0] and (bare(held) == row or (held and bare(held[1:]) == row)):
+        row = along == 0 and bare(held) == rest(shape)
+        if count < shape[along] and (row or (held and rest(held) == rest(shape))):
             members.append(unit)
-            count += extent(held, shape)
-    return tuple(members) if count == shape[0] and len(members) > 1 else ()
+            count += extent(held, shape, along)
+    return tuple(members) if count == shape[along] and len(members) > 1 else ()

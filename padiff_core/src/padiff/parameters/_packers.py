@@ -80,7 +80,7 @@ def _as_wide(
     groups = [one for one in groups if taken.isdisjoint(one[1]) and not unmatched.isdisjoint(one[1])]
     for unit in mine.units:
         for along, group in groups if unit not in taken and (freed or unit in unmatched) else ():
-            found = packing_of(unit, group, ours, along)
+            found = packing_of((unit,), group, ours, along)
             if found is not None:
                 yield found
             elif along and _taps(unit, group):
@@ -158,20 +158,20 @@ def _shared(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], tak
         for graph in (mine, yours)
     )
     for packed, members in itertools.product(few, many):
-        found = shared_packing(packed, members, ours)
+        found = packing_of(packed, members, ours)
         if found is not None:
             yield found
 
 
-def packing_of(unit: HeldUnit, members: Group, ours: bool, along: int = 0) -> Packing | None:
-    """Return the packing of layers in one, if they are as wide as it is, joined along an axis."""
-    ways = [way for way in as_maps(unit) if packs(way, members, along)]
-    return Packing(((unit,),), members, ours, ways, along) if ways else None
-
-
-def shared_packing(packed: Group, members: Group, ours: bool) -> Packing | None:
-    """Return the packing of layers in fewer ones, each of which packs some of them, if they fill these."""
-    if not len(packed) < len(members) or not _pack_alike(packed, members):
+def packing_of(packed: Group, members: Group, ours: bool, along: int = 0) -> Packing | None:
+    """Return the packing of layers in one that is as wide, joined along an axis, or in fewer ones that they fill."""
+    if not len(packed) < len(members):
+        return None
+    if len(packed) == 1:
+        ways = [way for way in as_maps(packed[0]) if packs(way, members, along)]
+        return Packing((packed,), members, ours, ways, along) if ways else None
+    rows = {row_of(unit.roles["weight"].shape) for unit in (*packed, *members)}
+    if len(rows) > 1 or any(unit.stack for unit in (*packed, *members)):
         return None
     found = Packing((packed,), members, ours)
     return found if found.fits else None
@@ -201,13 +201,6 @@ def _same_around(packing: Packing, graphs: tuple[Graph, Graph], known: Mapping[i
         same = {known[node] for node in ours if node in known} & theirs
         score += len(same) / max(1, len(ours), len(theirs))
     return score
-
-
-def _pack_alike(packed: Group, members: Group) -> bool:
-    """Return whether layers are maps of the same, of which some together are as wide as others together."""
-    weights = [[unit.roles["weight"].shape for unit in units] for units in (packed, members)]
-    maps = {row_of(shape) for shapes in weights for shape in shapes}
-    return len(maps) == 1 and not any(unit.stack for unit in (*packed, *members))
 
 
 def packs(unit: HeldUnit, members: Sequence[HeldUnit], along: int = 0) -> bool:

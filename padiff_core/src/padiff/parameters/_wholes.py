@@ -14,7 +14,7 @@ from padiff.grouping import grouped
 from padiff.parameters._colours import Chooser, Pairs, matched_by_colour
 from padiff.parameters._graph import Graph
 from padiff.parameters._groups import Group, as_maps, is_map, keys_and_values, row_of, several, side_by_side
-from padiff.parameters._packers import packing_of, shared_packing
+from padiff.parameters._packers import packing_of
 from padiff.parameters._packing import Packing
 from padiff.parameters._units import HeldUnit
 
@@ -55,7 +55,7 @@ def _packings(
         ours, theirs = (found.get(unit, (unit,)) for found, unit in zip(first, units, strict=True))
         fewer = len(ours) < len(theirs)
         few, many = (ours, theirs) if fewer else (theirs, ours)
-        packing = packing_of(few[0], many, fewer) if len(few) == 1 < len(many) else shared_packing(few, many, fewer)
+        packing = packing_of(few, many, fewer)
         if packing is not None:
             yield packing
 
