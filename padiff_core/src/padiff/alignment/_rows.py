@@ -42,7 +42,7 @@ def may_be_permuted(
         mine, yours = reference.samples.get(ours.token), candidate.samples.get(theirs.token)
         if mine is None or yours is None or ours.shape != theirs.shape or max(ours.shape, default=0) < _FLAT:
             continue
-        apart = _error(mine, yours)
+        apart = difference(mine, yours).rel_l2
         if apart > ORDER(0.0) and weighs_alike():
             return True
         if apart > SAME(epsilon_of(ours.dtype, theirs.dtype)) and looked < _LOOKED_AT:
@@ -100,8 +100,8 @@ def recorded_row_orders(
         eps = epsilon_of(ours.dtype, theirs.dtype)
         if ours.shape != theirs.shape or not ours.shape or few is None or fewer is None:
             continue
-        if _error(few, fewer) <= SAME(eps):
-            rows.plain(pair.candidate, ours.shape)
+        if difference(few, fewer).rel_l2 <= SAME(eps):
+            rows.note(pair.candidate, ours.shape)
             continue
         mine, yours = reference.value(ours), candidate.value(theirs)
         if mine is None or yours is None:
@@ -142,28 +142,25 @@ class _Rows:
 
         What is ``beside`` both, their gradients, tells rows apart that are the same.
         """
-        plain = _error(ours, theirs)
+        plain = difference(ours, theirs).rel_l2
         near = self._near(call, ours)
         order = None
-        if near is not None and self._exact and _error(ours, near.read(theirs)) <= same:
+        if near is not None and self._exact and difference(ours, near.read(theirs)).rel_l2 <= same:
             order = near
         elif plain > same or near is not None:
-            fits = [(_error(ours, one.read(theirs)), one) for one in self._fitting(ours)]
+            fits = [(difference(ours, one.read(theirs)).rel_l2, one) for one in self._fitting(ours)]
             best = min(fits, key=lambda found: (found[0], found[1] != near), default=(plain, None))
             if best[0] > same and not (self._exact and _norms_differ(ours, theirs, same)):
-                fresh = [(_error(ours, one.read(theirs)), one) for one in _matched(ours, theirs, beside)]
+                fresh = [(difference(ours, one.read(theirs)).rel_l2, one) for one in _matched(ours, theirs, beside)]
                 best = min([best, *fresh], key=lambda found: found[0])
             order = self._chosen(call, ours, theirs, same, plain, *best)
         if order is not None:
             self._known[order] = None
-        self._note(call, ours.shape, order)
+        self.note(call, ours.shape, order)
         return order
 
-    def plain(self, call: Call, shape: tuple[int, ...]) -> None:
-        """Know that a value of a call is in the reference's order."""
-        self._note(call, shape, None)
-
-    def _note(self, call: Call, shape: tuple[int, ...], order: Order | None) -> None:
+    def note(self, call: Call, shape: tuple[int, ...], order: Order | None = None) -> None:
+        """Know in which order a value of a call is: where none is given in the reference's."""
         for owner in (call, call.parent):
             for count in shape[:_FLAT]:
                 self._last[owner, count] = order
@@ -179,7 +176,7 @@ class _Rows:
             return None
         if near is None:
             return None if (call, ours.shape[0]) in self._last or error > ORDER(0.0) * min(1.0, plain) else best
-        far = _error(ours, near.read(theirs))
+        far = difference(ours, near.read(theirs)).rel_l2
         if error <= ORDER(0.0) * min(far, plain):
             return best
         return None if plain <= ORDER(0.0) * far else near
@@ -214,11 +211,6 @@ def orders_within(rows: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if (inner == inner[0]).all() and inner.max() < size:
             orders = tuple(inner[0].tolist()), tuple((firsts[:, 0] // size).tolist())
             yield from (order for order in orders if order != tuple(range(len(order))))
-
-
-def _error(ours: Array, theirs: Array) -> float:
-    apart = difference(ours, theirs)
-    return 0.0 if apart.equal else apart.rel_l2
 
 
 def _norms_differ(ours: Array, theirs: Array, same: float) -> bool:

@@ -82,12 +82,9 @@ class Part:
 
         Raises ``ValueError`` when they do not: a shape is never bent to fit.
         """
-        views = self._views(native)
-        shape = list(views[0].shape)
-        if self.rows:
-            shape[self.along] = sum(view.shape[self.along] for view in views)
-        if tuple(shape) != canonical.shape:
-            msg = f"canonical shape {canonical.shape} does not fit {tuple(shape)} of {self.parameter!r}"
+        views, shape = self._views(native), self.shape(native.shape)
+        if shape != canonical.shape:
+            msg = f"canonical shape {canonical.shape} does not fit {shape} of {self.parameter!r}"
             raise ValueError(msg)
         if self.blocks is not None:
             for target, source in enumerate(self.blocks):
@@ -99,6 +96,14 @@ class Part:
         ends = np.cumsum([view.shape[self.along] for view in views])[:-1]
         for view, values in zip(views, np.split(canonical, ends, self.along), strict=True):
             view[...] = values
+
+    def shape(self, native: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the canonical array, of a parameter of some shape."""
+        views = self._views(np.broadcast_to(0j, native))
+        shape = list(views[0].shape)
+        if self.rows:
+            shape[self.along] = sum(view.shape[self.along] for view in views)
+        return tuple(shape)
 
     def _views(self, native: Array) -> list[Array]:
         view = native if self.numbers is None else _numbers(native, self.numbers)

@@ -50,9 +50,7 @@ def as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:
 def _as_linear(unit: HeldUnit, transpose: tuple[int, int] | None) -> dict[str, Held]:
     """Return the matrix of a unit, and the vector beside it, as those of a linear layer."""
     held = sorted(unit.roles.values(), key=lambda one: -len(one.shape))
-    shape = held[0].shape if transpose is None else held[0].shape[::-1]
-    weight = Held(held[0].parameter, attrs.evolve(held[0].part, transpose=transpose), shape)
-    return dict(zip(("weight", "bias"), (weight, *held[1:]), strict=False))
+    return dict(zip(("weight", "bias"), (held[0].lying(transpose=transpose), *held[1:]), strict=False))
 
 
 def side_by_side(graph: Graph) -> Iterator[Group]:

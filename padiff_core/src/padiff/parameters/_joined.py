@@ -122,8 +122,7 @@ def _ways(whole: HeldUnit) -> Iterator[Held]:
         yield held
     if len(held.shape) in (_MOST_AXES, _MOST_AXES + 1):
         last = (len(held.shape) - 1, *range(len(held.shape) - 1))
-        turned = attrs.evolve(held.part, transpose=last)
-        yield Held(held.parameter, turned, tuple(held.shape[axis] for axis in last))
+        yield held.lying(transpose=last)
 
 
 def _by_columns(whole: HeldUnit, group: Units, *, ours: bool) -> Packing | None:
@@ -142,9 +141,7 @@ def _flat(unit: HeldUnit) -> HeldUnit | None:
     ones = [axis for axis, size in enumerate(held.shape) if size == 1]
     if not ones:
         return unit
-    part = attrs.evolve(held.part, squeeze=ones[0])
-    flat = Held(held.parameter, part, bare(held.shape))
-    return attrs.evolve(unit, roles={"weight": flat}) if len(ones) == 1 else None
+    return attrs.evolve(unit, roles={"weight": held.lying(squeeze=ones[0])}) if len(ones) == 1 else None
 
 
 def _filling(shape: tuple[int, ...], group: Units, along: int = 0) -> Group:

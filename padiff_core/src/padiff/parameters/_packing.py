@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import attrs
 
@@ -224,17 +223,11 @@ class Packing:
         cut = {}
         for role, held in roles.items():
             whole = self.along and len(held.shape) < 2
-            if role in member.roles or not (whole or self.along or columns):
-                shape = list(held.shape)
-                if not whole:
-                    own = member.roles.get(role)
-                    size = sum(stop - start for start, stop in rows)
-                    shape[self.along] = size if own is None else extent(own.shape, held.shape, self.along)
-                where: dict[str, Any] = {"rows": rows, "along": self.along}
-                if columns and len(shape) > 1:
-                    shape[1], where["columns"] = columns[1] - columns[0], columns
-                first, *added = (one if whole else _part_of(one, tuple(shape), **where) for one in (held, *held.added))
-                cut[role] = attrs.evolve(first, added=tuple(added))
+            if whole and role in member.roles:
+                cut[role] = held
+            elif role in member.roles or not (self.along or columns):
+                where = {"columns": columns} if columns and len(held.shape) > 1 else {}
+                cut[role] = held.lying(rows=rows, along=self.along, **where)
         name = last(member.path)
         kind = unit.kind or (LINEAR if self.layers else None)
         return HeldUnit(unit.module, name, kind, cut, unit.settings)
@@ -245,15 +238,10 @@ class Packing:
         return attrs.evolve(match, links=[attrs.evolve(x, layouts=()) for x in match.links]) if told else match
 
 
-def _part_of(held: Held, shape: tuple[int, ...], **where: Any) -> Held:
-    return attrs.evolve(held, part=attrs.evolve(held.part, **where), shape=shape)
-
-
 def _columns_of(unit: HeldUnit, start: int, stop: int) -> HeldUnit:
     """Return the piece of a layer that takes some of its columns; its bias counts in the sum of all."""
-    weight = unit.roles["weight"]
-    shape = (weight.shape[0], stop - start, *weight.shape[2:])
-    return attrs.evolve(unit, roles={**unit.roles, "weight": _part_of(weight, shape, columns=(start, stop))}, stack=())
+    weight = unit.roles["weight"].lying(columns=(start, stop))
+    return attrs.evolve(unit, roles={**unit.roles, "weight": weight}, stack=())
 
 
 def _with_biases(pieces: Sequence[_Piece]) -> list[_Piece]:

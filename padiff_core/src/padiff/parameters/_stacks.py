@@ -116,10 +116,10 @@ def _cut(unit: HeldUnit, flow: Flow, lengths: set[int], left: set[str]) -> Itera
     rest = {role: held for role, held in unit.roles.items() if role not in inside}
     if rest:
         yield attrs.evolve(unit, roles=rest)
-    first = attrs.evolve(unit, roles={role: _place(held, 0) for role, held in inside.items()})
+    first = attrs.evolve(unit, roles={role: held.lying(at=0) for role, held in inside.items()})
     for part in parts_of(first, flow):
         places = [
-            attrs.evolve(part, name=f"{part.name}.{n}", roles={role: _place(inside[role], n) for role in part.roles})
+            attrs.evolve(part, name=f"{part.name}.{n}", roles={role: inside[role].lying(at=n) for role in part.roles})
             for n in range(length)
         ]
         yield attrs.evolve(part, roles=places[0].roles, stack=tuple(places))
@@ -128,7 +128,3 @@ def _cut(unit: HeldUnit, flow: Flow, lengths: set[int], left: set[str]) -> Itera
 def _length(unit: HeldUnit, lengths: set[int], left: set[str]) -> int | None:
     counts = Counter(held.shape[0] for held in _stackable(unit) if held.parameter.path in left)
     return next((length for length, _ in counts.most_common() if length in lengths), None)
-
-
-def _place(held: Held, place: int) -> Held:
-    return Held(held.parameter, attrs.evolve(held.part, at=place), held.shape[1:])

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
-import numpy as np
 from numpy.typing import NDArray
 
 from padiff.kinds import Part
@@ -31,6 +30,12 @@ class Held:
     shape: tuple[int, ...]
     added: tuple[Held, ...] = ()
     """Others that count in the sum with it alone: the biases of layers whose results are added up."""
+
+    def lying(self, **where: Any) -> Held:
+        """Return what lies elsewhere in its parameter, as `Part` says; so does what is added to it."""
+        part = attrs.evolve(self.part, **where)
+        added = tuple(one.lying(**where) for one in self.added)
+        return Held(self.parameter, part, part.shape(self.parameter.shape), added)
 
 
 @attrs.frozen(eq=False)
@@ -91,9 +96,7 @@ class HeldUnit:
     def turned(self) -> HeldUnit:
         """Return it with its matrix the other way round."""
         weight = self.roles["weight"]
-        turned = attrs.evolve(
-            weight, part=attrs.evolve(weight.part, transpose=None if weight.part.transpose else (1, 0))
-        )
+        turned = weight.lying(transpose=None if weight.part.transpose else (1, 0))
         return attrs.evolve(self, roles={**self.roles, "weight": turned})
 
     @property
@@ -252,5 +255,4 @@ def _special(
 
 
 def _held(parameter: ParameterRecord, part: Part) -> Held:
-    plain = part.permuted and part.transpose is None
-    return Held(parameter, part, parameter.shape if plain else part.read(np.broadcast_to(0.0, parameter.shape)).shape)
+    return Held(parameter, part, part.shape(parameter.shape))
