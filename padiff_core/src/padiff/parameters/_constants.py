@@ -75,6 +75,9 @@ def with_buffers(
     pairs: dict[HeldUnit, HeldUnit] = {}
     taken: set[HeldUnit] = set()
 
+    def turned(one: HeldUnit, other: HeldUnit) -> Array:
+        return fits[one, other].to_candidate(values[one])
+
     def take(holds: Callable[[HeldUnit, HeldUnit], bool]) -> None:
         for one, other in fits:
             if one not in pairs and other not in taken and holds(one, other):
@@ -87,7 +90,7 @@ def with_buffers(
         take(lambda one, other: (one, other) in single)
 
     if read is not None:
-        take(lambda one, other: is_alike(_turned(one, other, values), values[other]))
+        take(lambda one, other: is_alike(turned(one, other), values[other]))
     some, others = (
         [unit for unit in units if unit in values and unit not in {*pairs, *taken}] for units in (ours, theirs)
     )
@@ -108,9 +111,8 @@ def with_buffers(
     ruled = {held for units in known.sides for unit in units if unit.kind is not None for held in unit.roles.values()}
     iterated = _of_power_iterations(pairs, values, models[0]) if read else set()
     for one, other in pairs.items():
-        link = _link(one, other)
-        assert link is not None
-        own = one in iterated or (read is not None and _is_independent(_turned(one, other, values), values[other]))
+        link = fits[one, other]
+        own = one in iterated or (read is not None and _is_independent(turned(one, other), values[other]))
         own = own or is_state(link.reference, link.candidate) or all(map(_is_power_vector, link.ends))
         own = own or not ruled.isdisjoint(link.ends)
         (state if own else constants).append(UnitMatch(one, other, [link]))
@@ -149,13 +151,14 @@ def _named_alike(
 
 def _free_buffers(
     known: Correspondence, models: tuple[Description, Description]
-) -> tuple[list[HeldUnit], list[HeldUnit], list[tuple[HeldUnit, HeldUnit]]]:
-    """Return what no rule speaks of on either side, and which of these fit each other."""
+) -> tuple[list[HeldUnit], list[HeldUnit], dict[tuple[HeldUnit, HeldUnit], Link]]:
+    """Return what no rule speaks of on either side, and the links of those of these that fit each other."""
     ours, theirs = (
         [unit for unit in (*_loose(units), *buffers_of(model, units)) if unit.paths.isdisjoint(taken)]
         for units, model, taken in zip(known.sides, models, known.linked, strict=True)
     )
-    return ours, theirs, [(one, other) for one in ours for other in theirs if _link(one, other) is not None]
+    links = {(one, other): _link(one, other) for one in ours for other in theirs}
+    return ours, theirs, {both: link for both, link in links.items() if link is not None}
 
 
 def is_alike(ours: Array, theirs: Array) -> bool:
@@ -226,12 +229,6 @@ def _sizes_around(path: str, model: Description) -> set[int]:
 
 def _counts(parameter: ParameterRecord) -> bool:
     return parameter.dtype.lstrip("u").startswith("int")
-
-
-def _turned(one: HeldUnit, other: HeldUnit, values: dict[HeldUnit, Array]) -> Array:
-    link = _link(one, other)
-    assert link is not None
-    return link.to_candidate(values[one])
 
 
 def _is_independent(ours: Array, theirs: Array) -> bool:

@@ -95,13 +95,10 @@ class Correspondence:
     def sharing(self) -> tuple[set[str], set[str]]:
         """Return the paths of both sides' modules that share a sum of biases with others: what one gives is its own."""
         sums = [link for _, link in self.links if isinstance(link, SumLink) and not link.zero]
-        ours, theirs = (
-            [{parent(held.parameter.path) for held in terms} for terms in some]
-            for some in ([x.references for x in sums], [(x.candidate, *x.candidate.added) for x in sums])
-        )
-        return {path for some in ours if len(some) > 1 for path in some}, {
-            path for some in theirs if len(some) > 1 for path in some
-        }
+        sides = [x.references for x in sums], [(x.candidate, *x.candidate.added) for x in sums]
+        homes = ([{parent(held.parameter.path) for held in terms} for terms in some] for some in sides)
+        ours, theirs = ({path for home in some if len(home) > 1 for path in home} for some in homes)
+        return ours, theirs
 
     @property
     def alignment(self) -> Alignment:
