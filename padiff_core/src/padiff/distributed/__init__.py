@@ -4,5 +4,5 @@ from padiff.distributed._causes import explained
 from padiff.distributed._merged_runs import Padding, merged_runs, rank_notes
 from padiff.distributed._open import open_ranks
 from padiff.distributed._run import RankedRun
-from padiff.distributed._sides import PaddedSide, PartSide, part_side
+from padiff.distributed._sides import PartSide
 from padiff.distributed._vocabulary import padding_in_loss

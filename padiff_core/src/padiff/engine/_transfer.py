@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from padiff.alignment import LayerMap, resolve
-from padiff.distributed import PaddedSide, PartSide, RankedRun, part_side
+from padiff.distributed import PartSide, RankedRun
 from padiff.engine._checks import with_known_options
 from padiff.engine._diff import diff
 from padiff.engine._force import Forced, force_model
@@ -115,7 +115,7 @@ def _units(source: Any, side: Any, specials: Specials) -> tuple[list[HeldUnit], 
     both = enumerate((source, side))
     ours, theirs = (units_of(one.about, specials.on(index), values_of(one)) for index, one in both)
     ours, theirs = in_real_numbers(ours, theirs)
-    if part_side(side) is not None:  # other ranks may hold the other layers, or experts
+    if isinstance(side, PartSide):  # other ranks may hold the other layers, or experts
         known, own = ({unit.path for unit in units} for units in (ours, theirs))
         ours = [unit for unit in ours if unit.path in own] if own < known else _of_numbers(ours, theirs)
     return ours, theirs
@@ -150,9 +150,8 @@ def _path_numbers(unit: HeldUnit) -> list[int]:
 def _copied(known: Correspondence, source: Any, side: Any) -> Correspondence:
     models, read = (source.about, side.about), (values_of(source), values_of(side))
     known = with_buffers(known, models, read, lambda *_: False, None)
-    part = part_side(side)
-    if part is not None:
-        _check_placed(known, source, part)
+    if isinstance(side, PartSide):
+        _check_placed(known, source, side)
     write_all(known.matches, source, side)
     return known
 
@@ -173,7 +172,7 @@ def _without_padding(run: Run, trace: Trace, side: Any, mapping: Any) -> Transfe
     if ours is not None and ours.unnamed(run.trace(run.steps[0])):
         about, trace = ours.about(about), ours.of(trace)
     elif theirs is not None:
-        side = PaddedSide(side, theirs)
+        side = side.permuted({}, theirs.parameters)
     done = _by_name(RecordedSide(about, trace, weights_of(trace, None)), side, mapping)
     rows = theirs or ours
     cut = {} if rows is None else rows.parameters
