@@ -54,6 +54,5 @@ from padiff.trace._settings import (
     settings_of,
 )
 from padiff.trace._shards import InShard
-from padiff.trace._shared import SharedStore
 from padiff.trace._summary import Summary, difference_in_any_order, summarized, summed
-from padiff.trace._values import Lent, MadeStore, ReadStore, ValueStore, temporary_store
+from padiff.trace._values import Lent, MadeStore, ReadStore, SharedStore, ValueStore, temporary_store

@@ -1,19 +1,20 @@
-"""Keep recorded values: each once, in memory up to a budget, beyond it in a temporary file."""
+"""Keep recorded values: each once, in memory up to a budget, beyond it in temporary files."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Protocol
+from typing import Protocol
 
 import attrs
-import numpy as np
 
+from padiff.codec import Segment, aligned
 from padiff.numerics import Array
 
 _SHARE_OF_MEMORY = 4
+_SMALLEST = 16 << 20  # of addresses: pages are taken when they are first written to
+_LARGEST = 1 << 30
 
 
 def _default_budget() -> int:
@@ -72,7 +73,7 @@ class ValueStore:
     """Hold arrays under small integer keys.
 
     What is put must own its memory and not be changed afterwards: the store does not copy. Once ``budget`` bytes lie
-    in memory, further arrays are written to an unnamed temporary file and read back as read-only memory maps.
+    in memory, further arrays are written to unnamed temporary files and read back as read-only memory maps.
     """
 
     def __init__(self, budget: int | None = None) -> None:
@@ -80,7 +81,10 @@ class ValueStore:
         self.in_memory = 0
         self.on_disk = 0
         self._values: list[Array] = []
-        self._file: IO[bytes] | None = None
+        self._segment: Segment | None = None
+        self._end = 0
+        """Where what follows lies in the segment."""
+        self._spilling = False
 
     @classmethod
     def of(cls, arrays: Iterable[Array]) -> ValueStore:
@@ -95,12 +99,14 @@ class ValueStore:
 
     def put(self, array: Array) -> int:
         """Keep one array; return its key."""
-        if self.in_memory + array.nbytes > self.budget and array.nbytes:
-            array = self._spilled(array)
-        else:
-            self.in_memory += array.nbytes
-        self._values.append(array)
+        spilled = self.in_memory + array.nbytes > self.budget
+        self._values.append(self._kept(array, spilled=spilled))
+        self.in_memory += 0 if spilled else array.nbytes
+        self.on_disk += array.nbytes if spilled else 0
         return len(self._values) - 1
+
+    def _kept(self, array: Array, *, spilled: bool) -> Array:
+        return self._mapped(array, spilled=True) if spilled else array
 
     def get(self, key: int) -> Array:
         """Return the array of a key; never write to it."""
@@ -111,22 +117,28 @@ class ValueStore:
         return None
 
     def close(self) -> None:
-        """Let go of everything; the temporary file disappears."""
+        """Let go of everything; the temporary files disappear."""
         self._values.clear()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._segment = None
 
-    def _spilled(self, array: Array) -> Array:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="padiff-")  # noqa: SIM115  closed in close()
-        offset = self._file.seek(0, os.SEEK_END)
-        raw = np.ascontiguousarray(array)
-        self._file.write(raw.reshape(-1).view(np.uint8).data)
-        self._file.flush()
-        self.on_disk += raw.nbytes
-        flat = np.memmap(self._file, dtype=np.uint8, mode="r", offset=offset, shape=(raw.nbytes,))
-        return flat.view(raw.dtype).reshape(raw.shape)
+    def _mapped(self, array: Array, *, spilled: bool) -> Array:
+        """Return an array as it lies in a mapped file: of memory, or of the disk."""
+        segment = self._segment
+        if segment is None or self._end + array.nbytes > segment.size or spilled is not self._spilling:
+            grown = _SMALLEST if segment is None else min(2 * segment.size, _LARGEST)
+            segment = self._segment = Segment.create(max(grown, array.nbytes), on_disk=spilled)
+            self._end, self._spilling = 0, spilled
+        kept = segment.write(self._end, array)
+        kept.flags.writeable = False
+        self._end = aligned(self._end + array.nbytes)
+        return kept
+
+
+class SharedStore(ValueStore):
+    """A store whose values lie in shared memory, where another process reads them without a copy."""
+
+    def _kept(self, array: Array, *, spilled: bool) -> Array:
+        return self._mapped(array, spilled=spilled)
 
 
 class MadeStore(ValueStore):
