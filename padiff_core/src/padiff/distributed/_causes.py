@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import attrs
 
 from padiff.distributed._disagreements import disagreements, partial_axes
-from padiff.distributed._expected import Expected
 from padiff.distributed._job import Job
 from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._own_data import loss_of_each, normalized_by_each
-from padiff.distributed._reductions import cause_of, is_same, other_value
+from padiff.distributed._reductions import cause_of
 from padiff.distributed._run import RankedRun
 from padiff.distributed._updates import of_updates
 from padiff.report import Cause, Evidence, Finding, Phase, Place, What
@@ -171,23 +170,13 @@ def _cause_of(finding: Finding, job: Job) -> Cause | None:
     if parts is None or expected is None:
         return None
     if gradient and not own.path:
-        return _loss_scaled(parts, expected) or loss_of_each(parts, expected) or cause_of(parts, expected)
+        return loss_of_each(parts, expected) or cause_of(parts, expected)
     if own.module.kind == "batch_norm" and finding.what.kind == "output":
         found = normalized_by_each(parts, expected)
         if found is not None:
             return found
     given = () if side == "input" or gradient else [step.trace.value(leaf) for leaf in own.inputs]
     return cause_of(parts, expected, _parameters_of(step, own), given)
-
-
-def _loss_scaled(parts: Parts, expected: Expected) -> Cause | None:
-    """Return that the loss sends a multiple of the other side's gradient, where it is so."""
-    ours, whole = parts.value(), other_value(parts, expected)
-    if whole is None or ours.shape != whole.shape or not (whole.any() and ours.any()):
-        return None
-    times = float((ours * whole).sum()) / float((whole * whole).sum())
-    found = Cause("loss_scaled", {"times": float(f"{times:.4g}")}, verified=True)
-    return found if is_same(whole * times, ours) else None
 
 
 def _of_loss(job: Job) -> Cause | None:
@@ -217,17 +206,16 @@ def _unsummed(finding: Finding, job: Job) -> Finding | None:
     call = next((one for one in step.trace.calls if one.key == (mine.path, mine.call)), None)
     if call is None or finding.phase not in (Phase.FORWARD, Phase.BACKWARD):
         return None
-    backward = finding.phase is Phase.BACKWARD
-    found = _giver_of_gradients(call, step) if backward else _giver(call, step, inside=finding.between is not None)
+    side = "input" if finding.phase is Phase.BACKWARD else "output"
+    found = next(_givers(call, step, side, inside=finding.between is not None), None)
     if found is None:
         return None
     giver, which, ranks = found
-    leaf = giver.leaves("input" if backward else "output")[which]
     place = Place(giver.path, giver.module.class_name, call=giver.ordinal)
     return attrs.evolve(
         finding,
         **job.places(place, place if theirs.path is not None else theirs),
-        what=What("input_gradient" if backward else "output", leaf.path, which),
+        what=What("output" if side == "output" else "input_gradient", giver.leaves(side)[which].path, which),
         cause=Cause("missing_all_reduce", {"ranks": ranks}, verified=True),
         evidence=(*finding.evidence, Evidence("taken_unsummed", {"call": mine.path or ""})),
         between=None,
@@ -235,30 +223,22 @@ def _unsummed(finding: Finding, job: Job) -> Finding | None:
     )
 
 
-def _giver(call: Call, step: MergedStep, *, inside: bool) -> tuple[Call, int, list[int]] | None:
-    """Return the call, which of its outputs, and on which ranks, that gave a call's code parts of a sum."""
-    taken = {leaf.token for leaf in call.inputs}
-    for giver in step.trace.calls:
-        for which, leaf in enumerate(giver.outputs):
-            parts = step.values.get((giver.key, "output", which))
-            took = (inside and giver.parent is call) or leaf.token in taken
-            if parts is not None and took and partial_axes(parts) and giver not in call.ancestors():
-                return giver, which, sorted(parts.arrays)
-    return None
+def _givers(call: Call, step: MergedStep, side: str, *, inside: bool) -> Iterator[tuple[Call, int, list[int]]]:
+    """Yield the innermost calls that gave a call's code parts of a sum, which of their outputs, and on which ranks.
 
-
-def _giver_of_gradients(call: Call, step: MergedStep) -> tuple[Call, int, list[int]] | None:
-    """Return the innermost call, which of its inputs, and on which ranks, that sent parts of a sum as a gradient."""
-    sums = {leaf.token for leaf in call.outputs if leaf.token in step.gradients}
-    sums = {token for token in sums if partial_axes(step.gradients[token])}
-    takers = [
-        (one, which, sorted(step.gradients[leaf.token].arrays))
-        for one in step.trace.calls
-        for which, leaf in enumerate(one.inputs)
-        if leaf.token in sums and one is not call and one not in call.ancestors()
-    ]
-    inner = [one for one in takers if not any(one[0] in other.ancestors() for other, *_ in takers)]
-    return next(iter(inner), None)
+    On the ``input`` side those that sent them, as gradients of which of their inputs.
+    """
+    taken = {leaf.token for leaf in (call.inputs if side == "output" else call.outputs)}
+    found = []
+    for one in step.trace.calls:
+        took = inside and side == "output" and one.parent is call
+        for which, leaf in enumerate(one.leaves(side)):
+            parts = step.values.get((one.key, side, which)) if side == "output" else step.gradients.get(leaf.token)
+            if parts is None or not (took or leaf.token in taken) or not partial_axes(parts):
+                continue
+            if one is not call and one not in call.ancestors():
+                found.append((one, which, sorted(parts.arrays)))
+    yield from (one for one in found if not any(one[0] in other.ancestors() for other, *_ in found))
 
 
 _HELD = {"parameter": "weights", "updated_parameter": "updated", "parameter_gradient": "parameter_gradients"}

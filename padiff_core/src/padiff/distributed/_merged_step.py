@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 import attrs
@@ -14,7 +15,32 @@ from padiff.distributed._placements import share_of
 from padiff.distributed._sketches import Arrays, Sketches, leading, read
 from padiff.kinds import Placement, Spread
 from padiff.numerics import Array
-from padiff.trace import Trace
+from padiff.trace import MadeStore, Summary, Trace
+
+_KEPT = 16 << 20
+"""Bytes of values that are kept when they were put together."""
+
+
+class MergedStore(MadeStore):
+    """A store of values that nobody holds as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.summaries: dict[int, Summary] = {}
+        """Key, below 0, -> what is known of a value of which there are only sketches: see `Trace.summaries`."""
+        self._made: OrderedDict[int, Array] = OrderedDict()
+        self._size = 0
+
+    def get(self, key: int) -> Array:
+        """Return the value of a key; never write to it."""
+        if key not in self._made:
+            array = super().get(key)
+            self._made[key] = array
+            self._size += array.nbytes
+            while self._size > _KEPT and len(self._made) > 1:
+                self._size -= self._made.popitem(last=False)[1].nbytes
+        self._made.move_to_end(key)
+        return self._made[key]
 
 
 @attrs.frozen(eq=False)

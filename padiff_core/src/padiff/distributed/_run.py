@@ -11,8 +11,7 @@ import attrs
 
 from padiff.distributed._grid import PIPELINE, Grid, grid_of
 from padiff.distributed._losses import Losses
-from padiff.distributed._merged_step import MergedStep
-from padiff.distributed._merged_store import MergedStore
+from padiff.distributed._merged_step import MergedStep, MergedStore
 from padiff.distributed._others import Other, RunMatch
 from padiff.distributed._stages import Joiner, stages_of
 from padiff.distributed._trace import Merger

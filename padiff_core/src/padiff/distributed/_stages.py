@@ -10,8 +10,7 @@ import attrs
 import numpy as np
 
 from padiff.distributed._grid import PIPELINE
-from padiff.distributed._merged_step import MergedStep, Parts
-from padiff.distributed._merged_store import MergedStore
+from padiff.distributed._merged_step import MergedStep, MergedStore, Parts
 from padiff.distributed._shared import chained
 from padiff.kinds import Ranks
 from padiff.numerics import difference

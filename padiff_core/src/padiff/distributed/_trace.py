@@ -14,8 +14,7 @@ from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, behind, differing
 from padiff.distributed._joined import joined_of
 from padiff.distributed._losses import Losses
-from padiff.distributed._merged_step import MergedStep, Parts
-from padiff.distributed._merged_store import MergedStore
+from padiff.distributed._merged_step import MergedStep, MergedStore, Parts
 from padiff.distributed._optimizer_gradients import keep_optimizer_gradient
 from padiff.distributed._others import Other, Spot
 from padiff.distributed._settings import stepped_with

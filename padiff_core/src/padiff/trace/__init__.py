@@ -18,11 +18,10 @@ from padiff.trace._flow import (
     outputs_of,
     to_output,
 )
-from padiff.trace._folder import is_url
+from padiff.trace._folder import is_url, rank_folder, rank_folders
 from padiff.trace._in_time import in_time
 from padiff.trace._model import Description, ModuleDescription, layouts_of
 from padiff.trace._proof import Proof
-from padiff.trace._rank_folders import rank_folder, rank_folders
 from padiff.trace._records import (
     OF_PARAMETERS,
     TRACE_RECORDS,

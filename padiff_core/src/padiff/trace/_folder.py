@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
@@ -25,6 +26,7 @@ PathLike = str | os.PathLike[str]
 _MAPPED = 1 << 18
 """Bytes from which on a value is shown where it lies, and not read."""
 _LOCAL = ("file://", "local://")
+_RANK = re.compile(r"rank-(\d{5,9})")
 
 
 @attrs.frozen
@@ -227,3 +229,16 @@ def _system(url: str) -> tuple[Any, str]:
         )
         raise InputError(msg) from error
     return system, str(path).rstrip("/")
+
+
+def rank_folder(folder: PathLike, rank: int) -> str:
+    """Return where a rank records to, below a local folder or a URL."""
+    return f"{os.fspath(folder).rstrip('/')}/rank-{rank:05d}"
+
+
+def rank_folders(folder: Path) -> dict[int, Path]:
+    """Return where ranks recorded to, by rank, in order; links are not followed."""
+    if not folder.is_dir():
+        return {}
+    named = ((_RANK.fullmatch(path.name), path) for path in folder.iterdir())
+    return dict(sorted((int(m[1]), path) for m, path in named if m and path.is_dir() and not path.is_symlink()))

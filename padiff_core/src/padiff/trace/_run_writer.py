@@ -7,7 +7,7 @@ import json
 import os
 import uuid
 import zlib
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import attrs
 import numpy as np
@@ -18,14 +18,46 @@ from padiff.numerics import Array
 from padiff.trace._directory import FORMAT, MANIFEST, VERSION, PlacedStore, records_name, run_codec
 from padiff.trace._folder import Folder, folder_of
 from padiff.trace._model import Description
-from padiff.trace._recent import Recent
 from padiff.trace._records import Trace
 from padiff.trace._run import Kept
 from padiff.trace._shards import ALIGNED, Placed, Shard, ShardReader
 from padiff.trace._staging import Staged
 
+Key = TypeVar("Key")
 _ROOM = 1 << 14, 1 << 20
 """Bytes that a shard has for its header: the first one of a directory, and any later one at most."""
+
+
+class _Recent(Generic[Key]):
+    """Where lies what was written in the step that is open, or in the one before it: so it is written once.
+
+    The rest is forgotten, so that memory is bounded however long a run is.
+    """
+
+    def __init__(self) -> None:
+        self._now: dict[Key, Placed] = {}
+        self._before: dict[Key, Placed] = {}
+
+    def get(self, key: Key) -> Placed | None:
+        """Return where something lies, if that is known."""
+        found = self._now.get(key) or self._before.get(key)
+        if found is not None:
+            self._now[key] = found
+        return found
+
+    def put(self, key: Key, placed: Placed) -> None:
+        """Know where something lies."""
+        self._now[key] = placed
+
+    def end_step(self) -> None:
+        """Forget what the step that ends did not ask for."""
+        self._now, self._before = {}, self._now
+
+    def forget(self, shard: str) -> None:
+        """Forget what lies in a shard, which was removed."""
+        for known in self._now, self._before:
+            for key in [key for key, placed in known.items() if placed.shard == shard]:
+                del known[key]
 
 
 class _Inline:
@@ -65,8 +97,8 @@ class RunWriter:
         self._numbers = 0
         self._shards = 0
         self._room = _ROOM[0]
-        self._known: Recent[tuple[int, int]] = Recent()
-        self.inline: Recent[bytes] = Recent()
+        self._known: _Recent[tuple[int, int]] = _Recent()
+        self.inline: _Recent[bytes] = _Recent()
         """Where the small arrays of records lie."""
         self.reader = ShardReader(self.folder)
         try:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import attrs
@@ -22,7 +21,7 @@ from padiff.judging._recorded._value_pairs import ValuePair, measured
 from padiff.judging._sizes import Size, held, magnitude, projected, size_of
 from padiff.judging._tolerance import Rule
 from padiff.numerics import Array, is_suspect, numpy_dtype
-from padiff.parameters import Correspondence, Link, read_of
+from padiff.parameters import Correspondence, Link
 from padiff.parameters import Held as HeldParameter
 from padiff.trace import ParameterRecord, Trace
 
@@ -124,19 +123,6 @@ class Meter:
         """Return what both sides hold of a link: see `both_of`."""
         return both_of(link, self.kept(when), gradient=when in GRADIENTS)
 
-    def sent(self, link: Link) -> tuple[Any, Any]:
-        """Return the gradients that had arrived when the optimizers stepped; of a side that tells none, the other's.
-
-        A side that shards its gradients reduces them where no hook sees it.
-        """
-        kept = self.kept("arrived")
-        if bool(kept[0]) == bool(kept[1]):
-            return self.held(link, "arrived")
-        readers = (partial(self.array, when="arrived", ours=ours) for ours in (True, False))
-        ours, theirs = next(readers), next(readers)
-        found = read_of(link, ours, lambda _: theirs(link.candidate.parameter), gradient=True, zeros=True)
-        return (None, None) if found is None else (found[not kept[0]],) * 2
-
     def of_link(self, link: Link, when: When) -> Size | None:
         """Return how far apart what both sides hold of a link is."""
         if (link, when) not in self._sizes:
@@ -148,7 +134,7 @@ class Meter:
         size = self.of_link(link, when)
         if size is not None and math.isfinite(size.difference.scale):
             return size.difference.scale
-        return magnitude((self.sent(link) if when == "arrived" else self.held(link, when))[0])
+        return magnitude(self.held(link, when)[0])
 
     def before(self, link: Link) -> Size | None:
         """Return how far apart a parameter is before the step, measured now if it was not yet; None where unknown."""

@@ -264,7 +264,7 @@ def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> Step | None
     rates = [numbers_of((found or {}).get("lr", 1)) for found in meter.settings(link)]
     alone = "lr" in unlike_settings(meter, link) and len(rates[0]) == len(rates[1]) == 1
     rate = rates[1][0] / (rates[0][0] or math.inf) if alone else 1.0
-    given = (elements(one) for one in meter.sent(link))
+    given = (elements(one) for one in meter.held(link, "arrived"))
     sent = [one for one in given if one is not None and one.shape == started[0].shape]
     known = len(sent) == 2 and all(elements(one) is not None for one in after)
     others = [one for one in match.links if not one.buffer and one.differentiated]
@@ -272,8 +272,6 @@ def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> Step | None
         nothing = np.zeros_like(started[0]), np.zeros_like(started[0])
         return Step(started, ended, nothing, 1.0, eps, rate)
     scale = max(meter.scale(one, "arrived") for one in others)
-    if known and sent[0] is sent[1]:  # one side's alone: what the other's are is open by rounding
-        sent[1] = sent[1] + eps * scale
     return Step(started, ended, (sent[0], sent[1]) if known else None, scale, eps, rate)
 
 
