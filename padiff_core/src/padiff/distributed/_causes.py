@@ -138,9 +138,9 @@ def _consequence(finding: Finding, job: Job, held: Collection[str | None]) -> Fi
 
 def _downstream(finding: Finding, job: Job) -> Finding:
     """Return a finding as what it is where ranks disagree already in what its call takes: a consequence."""
-    place, step = job.mine(finding), job.step
-    calls = (call for call in step.trace.calls if call.key == (place.path, place.call))
-    inputs = (step.values.get((call.key, "input", i)) for call in calls for i in range(len(call.inputs)))
+    call = job.call(finding)
+    places = [] if call is None else [(call.key, "input", index) for index in range(len(call.inputs))]
+    inputs = map(job.step.values.get, places)
     unlike = any(parts is not None and parts.spreading.unlike for parts in inputs)
     return attrs.evolve(finding, source=False) if unlike and finding.phase is Phase.FORWARD else finding
 
@@ -154,7 +154,7 @@ def _cause_of(finding: Finding, job: Job) -> Cause | None:
         return _cause_held(finding, job)
     if finding.what.kind == "loss":
         return _of_loss(job)
-    own = next((one for one in step.trace.calls if one.key == (mine.path, mine.call)), None)
+    own = job.call(finding)
     side, _, gradient = finding.what.kind.partition("_")
     if side not in ("input", "output") or gradient not in ("", "gradient") or own is None:
         return None
@@ -202,12 +202,11 @@ def _unsummed(finding: Finding, job: Job) -> Finding | None:
     Parts that add up to the other side's value are a sum where nobody says otherwise; where what is made of them is
     wrong, nobody summed them.
     """
-    mine, theirs, step = job.mine(finding), job.theirs(finding), job.step
-    call = next((one for one in step.trace.calls if one.key == (mine.path, mine.call)), None)
+    theirs, call = job.theirs(finding), job.call(finding)
     if call is None or finding.phase not in (Phase.FORWARD, Phase.BACKWARD):
         return None
     side = "input" if finding.phase is Phase.BACKWARD else "output"
-    found = next(_givers(call, step, side, inside=finding.between is not None), None)
+    found = next(_givers(call, job.step, side, inside=finding.between is not None), None)
     if found is None:
         return None
     giver, which, ranks = found
@@ -217,7 +216,7 @@ def _unsummed(finding: Finding, job: Job) -> Finding | None:
         **job.places(place, place if theirs.path is not None else theirs),
         what=What("output" if side == "output" else "input_gradient", giver.leaves(side)[which].path, which),
         cause=Cause("missing_all_reduce", {"ranks": ranks}, verified=True),
-        evidence=(*finding.evidence, Evidence("taken_unsummed", {"call": mine.path or ""})),
+        evidence=(*finding.evidence, Evidence("taken_unsummed", {"call": call.path})),
         between=None,
         given=(),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from padiff.distributed._job import Job
 from padiff.distributed._merged_step import Parts
 from padiff.numerics import difference
-from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, Verdict, What
+from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, What
 from padiff.trace import Call, Key
 
 
@@ -65,31 +65,21 @@ def _of_weight(parts: Parts, path: str, job: Job) -> Finding:
     home, _, name = path.rpartition(".")
     about = job.run.about.modules.get(home)
     mine = Place(home, "" if about is None else about.module.class_name)
-    return _finding(parts, job, Phase.PARAMETER, What("parameter", name), mine, job.others.reported(home, None))
+    return _finding(parts, job, Phase.PARAMETER, What("parameter", name), (mine, job.others.reported(home, None)))
 
 
 def _of_value(parts: Parts, call: Call, kind: str, which: int, job: Job) -> Finding:
     mine = Place(call.path, call.module.class_name, call=call.ordinal)
-    leaf = call.leaves(kind)[which]
-    other = job.others.reported(call.path, call.ordinal)
-    what = What(kind, leaf.path if kind == "input" else "", which)
-    return _finding(parts, job, Phase.FORWARD, what, mine, other)
+    what = What(kind, call.leaves(kind)[which].path if kind == "input" else "", which)
+    return _finding(parts, job, Phase.FORWARD, what, (mine, job.others.reported(call.path, call.ordinal)))
 
 
-def _finding(parts: Parts, job: Job, phase: Phase, what: What, mine: Place, other: Place | None) -> Finding:
+def _finding(parts: Parts, job: Job, phase: Phase, what: What, at: tuple[Place, Place | None]) -> Finding:
     wrong = list(parts.spreading.unlike)
     arrays = parts.read()
     first = next(rank for rank in arrays if rank not in wrong)
     apart = max((difference(arrays[first], arrays[rank]) for rank in wrong), key=lambda one: one.rel_l2)
-    return Finding(
-        verdict=Verdict.DIFFERS,
-        phase=phase,
-        **job.places(mine, other),
-        what=what,
-        figures=Figures.of(apart),
-        evidence=(Evidence("ranks_disagree", {"side": job.side, "ranks": wrong, "first": first}),),
-        cause=Cause("out_of_step", {"ranks": wrong, "first": first}, verified=True),
-        source=True,
-        side=None,
-        step=job.number,
-    )
+    told = {"ranks": wrong, "first": first}
+    evidence = (Evidence("ranks_disagree", {"side": job.side, **told}),)
+    cause = Cause("out_of_step", told, verified=True)
+    return job.finding(phase, what, at, figures=Figures.of(apart), evidence=evidence, cause=cause)

@@ -40,7 +40,7 @@ def merged_runs(
     # Each rank of two jobs may hold a value of the same shape at the same place.
     alike = len(ranked) == 2 and match is None and ranked[0].grid == ranked[1].grid
     if alike and ranked[0].shapes(step) == ranked[1].shapes(step):
-        stacked = ranked[0].stacked()
+        stacked = ranked[0].compared_with(Counterpart(theirs, stacked=True))
         return [stacked, ranked[1].compared_with(Counterpart(stacked, None, 1))]
     found = _as_compared(ours, theirs, match, padding)
     further = None if match is None else match.further(*_traces(found, step, padding), resolved)

@@ -73,6 +73,10 @@ class Other:
         """Index the calls."""
         object.__setattr__(self, "calls", {call.key: call for call in self.trace.calls})
 
+    def at(self, trace: Trace) -> Other:
+        """Return another step of the same run."""
+        return Other(trace, self.match, self.index, None, self.padding)
+
     def place(self, place: Spot) -> Spot | None:
         """Return the other run's place for one of the job's."""
         return place if self.match is None else self.match.places[self.index].get(place)

@@ -33,15 +33,21 @@ class Counterpart:
     """Which side the job is: the reference, or the candidate (1)."""
     padding: tuple[PaddedRows | None, PaddedRows | None] = (None, None)
     """What the reference's model pads, or the candidate's."""
+    stacked: bool = False
+    """Whether the ranks of both lie alike: what nobody can put together is compared rank by rank then."""
 
     def other(self, step: int) -> Other | None:
-        """Return a step of the other run; None where it did not record that."""
-        if step not in self.run.steps:
+        """Return a step of the other run, by which the job's is put together; None where it did not record that."""
+        if self.stacked or step not in self.run.steps:
             return None
         known = self.run.merged(step) if isinstance(self.run, RankedRun) else None
         trace = self.run.trace(step) if known is None else known.trace
-        mine, yours = self.padding[self.index], self.padding[1 - self.index]
-        return Other(trace if yours is None else yours.of(trace), self.match, self.index, known, mine)
+        yours = self.padding[1 - self.index]
+        return self.beside(trace if yours is None else yours.of(trace), known)
+
+    def beside(self, trace: Trace, known: MergedStep | None = None) -> Other:
+        """Return a step of the other run, of which this is the trace, and of a job what is ``known`` of it."""
+        return Other(trace, self.match, self.index, known, self.padding[self.index])
 
 
 class RankedRun:
@@ -57,31 +63,15 @@ class RankedRun:
         runs: dict[int, Run],
         missing: Sequence[tuple[int, str]],
         counterpart: Counterpart | None = None,
-        *,
-        stacked: bool = False,
     ) -> None:
         self.where = where
         self.runs = dict(runs)
         self.missing = list(missing)
         """Ranks that recorded nothing that can be read, and why."""
-        self._counterpart, self._stacked = counterpart, stacked
+        self.counterpart = counterpart
         self._steps: dict[int, MergedStep] = {}
         self.ranks: dict[int, Ranks] = {rank: run.about.ranks for rank, run in runs.items() if run.about.ranks}
         self.grid: Grid = grid_of(self.ranks)
-
-    @property
-    def match(self) -> RunMatch | None:
-        """Return what belongs to what in the run that it is compared with; None where all names are the same."""
-        return None if self._counterpart is None else self._counterpart.match
-
-    @property
-    def padding(self) -> PaddedRows | None:
-        """Return what its model pads, and the one that it is compared with does not."""
-        return None if self._counterpart is None else self._counterpart.padding[self._counterpart.index]
-
-    def other_side(self, trace: Trace, index: int) -> Other:
-        """Return a step of the run that it is compared with; it is the reference's (0), or the candidate's."""
-        return Other(trace, self.match, index, None, self.padding)
 
     @property
     def world(self) -> int:
@@ -119,10 +109,6 @@ class RankedRun:
         """Return the run as it is merged where it is compared with another one."""
         return RankedRun(self.where, self.runs, self.missing, counterpart)
 
-    def stacked(self) -> RankedRun:
-        """Return the run as it is merged where it is compared with one whose ranks lie alike."""
-        return RankedRun(self.where, self.runs, self.missing, stacked=True)
-
     @cached_property
     def about(self) -> Description:
         """Return what is known of the model: its parameters whole, as the first step shows them."""
@@ -152,7 +138,7 @@ class RankedRun:
             )
             raise InputError(msg)
         if step not in self._steps:
-            other = None if self._counterpart is None else self._counterpart.other(step)
+            other = None if self.counterpart is None else self.counterpart.other(step)
             self._steps = dict([*self._steps.items()][-1:])
             try:
                 self._steps[step] = self._put_together(self._traces(step), other)
@@ -187,10 +173,11 @@ class RankedRun:
         losses = Losses(told, self.grid, None if other is None else other.trace.loss)
         homes = {rank: run.about.modules.keys() for rank, run in self.runs.items()}
         found, ends = [], dict[str, bool]()
+        stacked = self.counterpart is not None and self.counterpart.stacked
         for number, stage in enumerate(stages):
             before, behind = (set[str]().union(*some) for some in (paths[:number], paths[number + 1 :]))
             inner = {"input": before, "output": behind}
-            known = stage, self.grid, self.ranks, other, self._stacked, store, inner, losses, homes, ends
+            known = stage, self.grid, self.ranks, other, stacked, store, inner, losses, homes, ends
             found.append(Merger(*known).merge(calls=calls))
         copies = {path: whole for one in self.ranks.values() for path, whole in one.copies.items()}
         return found[0] if len(found) == 1 else Joiner(found, store, copies).join()

@@ -22,7 +22,7 @@ from padiff.distributed._settings import unlike_settings
 from padiff.grouping import grouped
 from padiff.judging import given_gradients, place_around, rate_between, shown_setting
 from padiff.numerics import EXACT, SAME, Array, difference, epsilon
-from padiff.report import Cause, Evidence, Figures, Finding, Phase, Verdict, What
+from padiff.report import Cause, Evidence, Figures, Finding, Phase, What
 
 _ALIKE = 3
 """Digits in which factors are one, which are those of steps that were rounded."""
@@ -104,7 +104,7 @@ def _stepped(job: Job, judged: Collection[str]) -> Iterator[_Stepped]:
     """Yield the parameters that were found to be stepped otherwise, and those on which ranks disagree."""
     run, before_it = job.run, job.number - 1
     last = run.merged(before_it) if before_it in run.steps else None
-    earlier = run.other_side(job.other.trace(before_it), job.others.index) if before_it in job.other.steps else None
+    earlier = job.others.at(job.other.trace(before_it)) if before_it in job.other.steps else None
     for (name, path), parts in job.step.parameters.items():
         unlike = parts.spreading.unlike
         if name != "updated" or job.step.trace.parameters[path].buffer or not (unlike or path in judged):
@@ -262,18 +262,9 @@ def _finding(job: Job, cause: Cause, group: Sequence[_Stepped]) -> Finding:
     unlike = {name: shown_setting(own) for name, own in unlike_settings(job.step.trace, paths).items()}
     evidence += [Evidence("settings_of_ranks", unlike)] if unlike else []
     together = What("updates", f"{len(paths)} parameters")
-    return Finding(
-        verdict=Verdict.DIFFERS,
-        phase=Phase.UPDATE,
-        **job.places(place, job.others.reported(place.path or "", None)),
-        what=together if len(paths) > 1 else What("updated_parameter", paths[0].rpartition(".")[2]),
-        figures=apart,
-        evidence=tuple(evidence),
-        cause=cause,
-        source=True,
-        side=None,
-        step=job.number,
-    )
+    what = together if len(paths) > 1 else What("updated_parameter", paths[0].rpartition(".")[2])
+    at = place, job.others.reported(place.path or "", None)
+    return job.finding(Phase.UPDATE, what, at, figures=apart, evidence=tuple(evidence), cause=cause)
 
 
 def _apart(one: _Stepped) -> Figures:
