@@ -34,7 +34,7 @@ class Anchors:
         self._candidate: dict[Call, set[int]] = {}
         self._traces, self._runs = (reference, candidate), FreeRuns(reference, candidate)
         self.same = self._runs.same
-        self.roots = list(self._together(*map(_of_the_model, self._traces)))
+        self.roots = list(self._together(*(trace.models for trace in self._traces)))
         """Which calls of the model itself are which: a script may make several."""
         self._both: list[tuple[Call, Call]] = []
         number = 0
@@ -65,7 +65,7 @@ class Anchors:
         if len(self.roots) < 2:
             yield from self._together(ours, theirs)
             return
-        groups = _by_top(ours), _by_top(theirs)
+        groups = [grouped(calls, lambda call: call.top) for calls in (ours, theirs)]
         rest: list[list[Call]] = [
             [call for top, calls in found.items() if top.path != trace.root.path for call in calls]
             for found, trace in zip(groups, self._traces, strict=True)
@@ -205,16 +205,6 @@ def _calls_of(paths: Collection[str], calls: Mapping[str, list[Call]]) -> list[C
     """Return the calls of some modules, in execution order."""
     found = [call for path in paths for call in calls.get(path, ())]
     return sorted(found, key=attrgetter("index")) if len(paths) > 1 else found
-
-
-def _of_the_model(trace: Trace) -> list[Call]:
-    """Return the calls that the script makes of the module that it calls first."""
-    return [call for call in trace.calls if call.parent is None and call.path == trace.root.path]
-
-
-def _by_top(calls: Sequence[Call]) -> dict[Call, list[Call]]:
-    """Return calls by the call of the script's that they are inside of."""
-    return grouped(calls, lambda call: [call, *call.ancestors()][-1])
 
 
 def _used(calls: Sequence[Call], most: int, trace: Trace) -> Sequence[Call]:

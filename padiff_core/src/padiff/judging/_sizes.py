@@ -194,7 +194,7 @@ def _by_sketches(ours: Summary, theirs: Summary) -> tuple[float, float] | None:
 def magnitude(value: Held) -> float:
     """Return the root mean square of a value; 0 where it is not known."""
     if isinstance(value, Summary):
-        return 0.0 if value.norm is None or not value.size else value.norm / value.size**0.5
+        return value.scale
     return 0.0 if value is None or value.dtype.kind in "biuc" else root_mean_square(value)
 
 

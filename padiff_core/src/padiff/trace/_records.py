@@ -267,9 +267,14 @@ class Trace:
         return [call for call in self.calls if call.parent is None]
 
     @property
+    def models(self) -> list[Call]:
+        """Return the calls of the model by a script: of the module that it calls first."""
+        return [call for call in self.tops if call.path == self.root.path]
+
+    @property
     def trained(self) -> list[Call]:
-        """Return the calls of the model by a script to whose outputs a gradient comes; all where none does."""
-        calls = [call for call in self.tops if call.path == self.root.path]
+        """Return those of `models` to whose outputs a gradient comes; all where none does."""
+        calls = self.models
         return [call for call in calls if any(leaf.token in self.gradients for leaf in call.outputs)] or calls
 
     def add(self, call: Call) -> Call:

@@ -61,6 +61,11 @@ class Summary:
         return "Inf" if self.infinities or any(map(math.isinf, figures)) else ""
 
     @property
+    def scale(self) -> float:
+        """Return the root mean square; 0 where it is not known."""
+        return 0.0 if self.norm is None or not self.size else self.norm / self.size**0.5
+
+    @property
     def std(self) -> float | None:
         """Return the standard deviation, where mean and norm are known."""
         if self.mean is None or self.norm is None or not self.size:
@@ -122,8 +127,7 @@ def difference_in_any_order(ours: Summary, theirs: Summary) -> float | None:
 
     None where no figure is known of both.
     """
-    scale = 0.0 if ours.norm is None or not ours.size else ours.norm / ours.size**0.5
-    size = max(scale, abs(ours.mean or 0.0)) or max(abs(ours.low or 0.0), abs(ours.high or 0.0))
+    size = max(ours.scale, abs(ours.mean or 0.0)) or max(abs(ours.low or 0.0), abs(ours.high or 0.0))
     errors = [
         0.0 if a == b else abs(a - b) / unit if unit else math.inf
         for a, b, unit in (

@@ -106,7 +106,5 @@ def _given(trace: Trace) -> list[tuple[Held, ...]]:
 
 def _micro_batches(trace: Trace) -> dict[Key, int]:
     """Return the micro-batch of each call, where there are several."""
-    models = [call for call in trace.tops if call.path == trace.root.path]
-    if len(models) < 2:
-        return {}
+    models = trace.models if len(trace.models) > 1 else []
     return {call.key: number for number, model in enumerate(models) for call in model.subtree()}
