@@ -134,3 +134,24 @@ def test_a_fault_in_one_is_named_at_its_place(ours: Any, theirs: Any, x: Any) ->
     assert {source.candidate.path for source in report.sources} == {""}, str(report)
     assert report.transfer is not None
     assert not report.transfer.unmatched_candidate
+
+
+class PaddedApart(paddle.nn.Layer):
+    """A module that pads, and a convolution that does not."""
+
+    def __init__(self, padding: list[int]) -> None:
+        super().__init__()
+        self.pad, self.conv = paddle.nn.Pad2D(padding), paddle.nn.Conv2D(3, 8, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.conv(self.pad(x))
+
+
+@pytest.mark.parametrize(("padding", "told"), [([1, 1, 1, 1], None), ([0, 2, 0, 2], "((0, 2), (0, 2)) (by Pad2D)")])
+def test_padding_of_a_module_in_front_counts_as_that_of_a_convolution(padding: list[int], told: str | None) -> None:
+    ours = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU())
+    theirs = paddle.nn.Sequential(PaddedApart(padding), paddle.nn.ReLU())
+    report = padiff.diff(ours, theirs, (randoms(2, 3, 9, 9),))
+    causes = [(one.candidate.path, one.cause and one.cause.parameters) for one in report.sources]
+    both = {"padding": {"reference": "((1, 1), (1, 1))", "candidate": told}}
+    assert causes == ([("0", both)] if told else []), str(report)
