@@ -50,6 +50,10 @@ class Spreading:
     alike: tuple[str, ...] = ()
     """The axes along which replicas were sketched as parts of a batch: the first one's sketch is that of them all."""
 
+    def kind(self, axis: str) -> str:
+        """Return how it lies along an axis; what sketches add up to of shards is none of a sum."""
+        return "shard" if axis in self.shards else self.placements.get(axis, REPLICATE).kind
+
     @property
     def split(self) -> list[str]:
         """Return the axes along which each rank has a part of the elements."""
@@ -204,7 +208,7 @@ def differing(parts: Parts, grid: Grid, axis: str) -> tuple[int, ...]:
 
 def is_replica(one: Array, other: Array) -> bool:
     """Return whether two ranks hold the same bits."""
-    return one is other or (one.shape == other.shape and one.dtype == other.dtype and difference(one, other).equal)
+    return one is other or (one.dtype == other.dtype and difference(one, other).equal)
 
 
 def _shape(parts: Parts, grid: Grid, placements: Mapping[str, Placement]) -> tuple[int, ...] | None:

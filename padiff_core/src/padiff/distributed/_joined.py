@@ -52,6 +52,6 @@ def joined_of(
     def one(axis: str, group: list[Lent]) -> Lent:
         how, count = placements.get(axis, REPLICATE), grid.size(axis)
         alone = how.kind == "replicate" or (len(group) == 1 and how.kind != "range")
-        return group[0] if alone and not (how.mean and count > 1) else Joined(tuple(group), how, whole, count)
+        return group[0] if alone and not how.mean else Joined(tuple(group), how, whole, count)
 
     return grid.folded(parts, one)

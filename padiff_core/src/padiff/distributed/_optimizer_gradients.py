@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import attrs
-
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading
 from padiff.distributed._merged_step import MergedStep
 from padiff.distributed._placements import REPLICATE
-from padiff.numerics import ACCUMULATED, epsilon_of
+from padiff.distributed._sketches import together
 from padiff.trace import Summary, Trace
 
 
@@ -39,23 +37,8 @@ def _merged_gradient(traces: Mapping[int, Trace], grid: Grid, path: str, how: Sp
     whole = any(one is not None and math.prod(one.shape) > sizes[rank] for rank, one in known.items())
 
     def kind(axis: str) -> str:
-        held = "shard" if axis in how.split else how.placements.get(axis, REPLICATE).kind
-        return REPLICATE.kind if whole else held
+        return REPLICATE.kind if whole else how.kind(axis)
 
     if any(kind(axis) != "replicate" and grid.lacks(list(parts), axis) for axis in grid.axes):
         return None
-    return grid.folded(parts, lambda axis, group: _together(group, kind(axis)))
-
-
-def _together(parts: list[Summary | None], kind: str) -> Summary | None:
-    """Return what is known of what the ranks of a group hold together."""
-    parts = [one for one in parts if one is None or one.shape != (0,)] or parts
-    known = [one for one in parts if one is not None and one.norm is not None]
-    if len(known) < len(parts) or kind not in ("replicate", "shard", "range"):
-        return None
-    norms, first = [one.norm or 0.0 for one in known], known[0]
-    if kind == "replicate":
-        alike = max(norms) - min(norms) <= ACCUMULATED(epsilon_of(first.dtype)) * max(norms)
-        return first if alike else None
-    low, high = min(one.low or 0.0 for one in known), max(one.high or 0.0 for one in known)
-    return attrs.evolve(first, norm=math.hypot(*norms), low=low, high=high, mean=None, sample=None)
+    return grid.folded(parts, lambda axis, group: together(group, kind(axis)))

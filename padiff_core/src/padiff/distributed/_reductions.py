@@ -231,7 +231,7 @@ def _order(parts: Sequence[Array], right: Sequence[Array]) -> list[int] | None:
     left = list(range(len(parts)))
     order = []
     for one in right:
-        found = next((i for i in left if parts[i].shape == one.shape and is_same(one, parts[i])), None)
+        found = next((i for i in left if is_same(one, parts[i])), None)
         if found is None:
             return None
         left.remove(found)
@@ -248,12 +248,8 @@ def _rows(array: Array, dim: int) -> Array:
 
 def _wrong(held: _Held) -> list[int]:
     """Return the ranks that hold something else than their share; none of which that cannot be told."""
-    found = []
-    for rank, own in sorted(held.arrays.items()):
-        share = held.share(rank)
-        if share is not None and not (share.shape == own.shape and is_same(share, own)):
-            found.append(rank)
-    return found
+    shares = ((rank, held.share(rank), own) for rank, own in sorted(held.arrays.items()))
+    return [rank for rank, share, own in shares if share is not None and not is_same(share, own)]
 
 
 def other_value(parts: Parts, expected: Expected | None) -> Array | None:
@@ -263,6 +259,5 @@ def other_value(parts: Parts, expected: Expected | None) -> Array | None:
 
 
 def is_same(one: Array, other: Array) -> bool:
-    """Return whether two values are apart by no more than rounding."""
-    found = difference(one, other)
-    return Near(found.rel_l2, one, equal=found.equal).same
+    """Return whether two values are of one shape, and apart by no more than rounding."""
+    return Near(difference(one, other).rel_l2, one).same

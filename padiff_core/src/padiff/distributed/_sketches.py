@@ -16,7 +16,7 @@ from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading, differing, is_replica, merged, nearest_of, spread_of
 from padiff.distributed._placements import REPLICATE, is_part_of
 from padiff.kinds import UNKNOWN, Placement, parts_of_data, shares_data
-from padiff.numerics import Array
+from padiff.numerics import ACCUMULATED, Array, epsilon_of
 from padiff.trace import InShard, Lent, Summary, Trace
 
 Arrays = dict[int, Callable[[], Array]]
@@ -253,16 +253,23 @@ def _unlike(summaries: Mapping[int, Summary], grid: Grid, axis: str) -> tuple[in
     return tuple(rank for group in groups for rank in group[1:] if figures(rank) != figures(group[0]))
 
 
-def _norm(sketches: Sketches, grid: Grid, spreading: Spreading) -> float | None:
-    """Return the norm of a whole value: of shards the squares add up, of summands nothing is known."""
+def together(parts: Sequence[Summary | None], kind: str) -> Summary | None:
+    """Return what is known of what the ranks of a group hold together: of shards the squares add up.
 
-    def of(axis: str, group: list[float | None]) -> float | None:
-        if len(group) == 1 or spreading.placements.get(axis, REPLICATE).kind == "replicate":
-            return group[0]
-        known = [one for one in group if one is not None]
-        return math.hypot(*known) if axis in spreading.shards and len(known) == len(group) else None
-
-    return grid.folded({rank: one.norm for rank, one in sketches.summaries.items()}, of)
+    None where a rank does not tell, where replicas part, and of summands.
+    """
+    parts = [one for one in parts if one is None or one.shape != (0,)] or parts
+    known = [one for one in parts if one is not None and one.norm is not None]
+    if len(known) < len(parts):
+        return None
+    norms, first = [one.norm or 0.0 for one in known], known[0]
+    if len(known) == 1 or kind == "replicate":
+        alike = max(norms) - min(norms) <= ACCUMULATED(epsilon_of(first.dtype)) * max(norms)
+        return first if alike else None
+    if kind not in ("shard", "range"):
+        return None
+    low, high = min(one.low or 0.0 for one in known), max(one.high or 0.0 for one in known)
+    return attrs.evolve(first, norm=math.hypot(*norms), low=low, high=high, mean=None, sample=None)
 
 
 def whole_summary(sketches: Sketches, grid: Grid, spreading: Spreading) -> Summary:
@@ -272,6 +279,8 @@ def whole_summary(sketches: Sketches, grid: Grid, spreading: Spreading) -> Summa
     sums = {axis: Placement("partial") if one.kind != "replicate" else one for axis, one in how.items()}
     nans, infinities = merged(counts, grid, sums)
     assert lead.sketch is not None
+    known: dict[int, Summary | None] = dict(sketches.summaries)
+    whole = grid.folded(known, lambda axis, group: together(group, spreading.kind(axis)))
     shape = list(_whole(lead, spreading.alike, grid))
     for axis, one in how.items():  # compared rank by rank, one behind the other
         if one.kind == "shard":
@@ -280,7 +289,7 @@ def whole_summary(sketches: Sketches, grid: Grid, spreading: Spreading) -> Summa
     return Summary(
         lead.dtype,
         tuple(shape),
-        norm=_norm(sketches, grid, spreading),
+        norm=None if whole is None else whole.norm,
         nans=int(nans),
         infinities=int(infinities),
         sample=lead.sample if alike else None,

@@ -224,7 +224,7 @@ def _stepped_alone(one: _Stepped, job: Job) -> Cause | None:
     if right is None or not is_same(right, kept.value()):
         return None
     first, *others = kept.read().values()
-    if all(one.shape == first.shape and is_same(first, one) for one in others):
+    if all(is_same(first, one) for one in others):
         return None
     given = [given_gradients(job.run.runs[rank].trace(job.number)).get(one.path) for rank in one.after]
     if any(gradient is None or gradient.times != 1 for gradient in given):
