@@ -129,7 +129,7 @@ def sampled(trace: Trace, key: int | None) -> Array | None:
 def _is_multiple(given: Sequence[Array | None], parts: Sequence[Array | None], eps: float) -> bool:
     """Return whether values that are given are those of some parts, all together by one factor."""
     pairs = [(one, part) for one, part in zip(given, parts, strict=True) if one is not None and part is not None]
-    if not pairs or len(pairs) < len(given) or any(one.shape != part.shape for one, part in pairs):
+    if len(pairs) < len(given) or any(one.shape != part.shape for one, part in pairs):
         return False
     ours, whole = (np.concatenate(one).astype(np.float64) for one in zip(*pairs, strict=True))
     squares = float(whole.dot(whole))

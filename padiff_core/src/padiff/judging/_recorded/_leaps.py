@@ -44,15 +44,15 @@ from padiff.trace import Call, Key, Leaf, contrasts, is_sampling, samples_otherw
 class Leaps:
     """Judge one step of two recorded runs."""
 
-    def __init__(self, meter: Meter, alignment: Alignment, drift: Drift, after: Drift | None = None) -> None:
+    def __init__(self, meter: Meter, alignment: Alignment, drift: Drift, after: Drift) -> None:
         """Take what parameters are apart by before the step, and ``after`` it, for calls that are made behind it."""
         self.reference, self.candidate = meter.traces
         self.meter, self.alignment, self._drift = meter, alignment, drift
-        behind = [] if after is None else [pair for pair in alignment.pairs if is_behind(pair, meter.traces)]
-        self.moved = dict.fromkeys((pair.key for pair in behind), after or drift)
+        behind = [pair for pair in alignment.pairs if is_behind(pair, meter.traces)]
+        self.moved = dict.fromkeys((pair.key for pair in behind), after)
         """Of each call that is made behind the step, by its key: how far apart the models are by then."""
         self._held = {pair.key: apart for path, apart in drift.modules.items() for pair in alignment.using(path)}
-        for path, apart in () if after is None else after.modules.items():
+        for path, apart in after.modules.items():
             self._held |= {pair.key: apart for pair in alignment.using(path) if pair.key in self.moved}
         """Of each matched call, by its key: how far apart its own parameters are."""
         self.checks: list[Check] = []

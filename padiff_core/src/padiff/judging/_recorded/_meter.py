@@ -40,10 +40,10 @@ Keyed = tuple[tuple[Any, ...], ValuePair]
 class Measuring:
     """With what values are measured."""
 
-    rule: Rule | None = None
-    tolerance: Mapping[str, Any] | None = None
-    executor: Executor | None = None
-    known: Measurements | None = None
+    rule: Rule | None
+    tolerance: Mapping[str, Any] | None
+    executor: Executor
+    known: Measurements | None
     """What was measured before, and is kept."""
 
 
@@ -51,17 +51,16 @@ class Measuring:
 def measuring(
     rule: Rule | None,
     tolerance: Mapping[str, Any] | None,
-    executor: Executor | None = None,
-    cache: str | os.PathLike[str] | None = None,
+    executor: Executor | None,
+    cache: str | os.PathLike[str] | None,
 ) -> Iterator[Measuring]:
     """Give what measures with an executor of the user's, or else with a thread for each core."""
     known = None if cache is None else Measurements(cache, tolerance)
-    own = None if executor is not None else ThreadPoolExecutor(_cores(), "padiff-compare")
+    own = ThreadPoolExecutor(_cores(), "padiff-compare")  # whose threads begin when something is asked of them
     try:
         yield Measuring(rule, tolerance, executor or own, known)
     finally:
-        if own is not None:
-            own.shutdown(wait=True, cancel_futures=True)
+        own.shutdown(wait=True, cancel_futures=True)
         if known is not None:
             known.close()
 
@@ -215,11 +214,8 @@ class Meter:
                 unknown.append((key, both))
             else:
                 self._sizes[key] = found
-        if self._by.executor is None or (
-            isinstance(self._by.executor, ThreadPoolExecutor)
-            and known is None
-            and sum(both.weight for _, both in unknown) < _WORTH
-        ):
+        threads = isinstance(self._by.executor, ThreadPoolExecutor)
+        if threads and known is None and sum(both.weight for _, both in unknown) < _WORTH:
             return  # each when it is asked for
         self._spread(list(_batches(unknown)), self._by.executor)
 

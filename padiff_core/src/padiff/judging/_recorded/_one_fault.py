@@ -42,13 +42,11 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
 
 def of_the_model(finding: Finding, models: tuple[Description, Description]) -> Finding:
     """Return a finding on the loss, placed at the model itself: a script may make it of what several modules give."""
-    places = [Place("", one.modules[""].module.class_name) if "" in one.modules else None for one in models]
-    reference, candidate = finding.reference, finding.candidate
-    return attrs.evolve(
-        finding,
-        reference=places[0] if places[0] is not None and reference.path else reference,
-        candidate=places[1] if places[1] is not None and candidate.path else candidate,
+    reference, candidate = (
+        Place("", model.modules[""].module.class_name) if place.path else place
+        for model, place in zip(models, (finding.reference, finding.candidate), strict=True)
     )
+    return attrs.evolve(finding, reference=reference, candidate=candidate)
 
 
 def is_loss_alone(found: Sequence[Finding]) -> bool:
