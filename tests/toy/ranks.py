@@ -51,7 +51,7 @@ def record(
     dp: int = 1,
     fault: Callable[[int, dict[str, Array]], None] = lambda *_: None,
     reduce: Callable[[list[Array]], list[Array]] | None = None,
-    says: bool = True,
+    says: bool | None = True,
     left_out: tuple[int, ...] = (),
     last: bool = True,
     names: Mapping[str, str] | None = None,
@@ -150,7 +150,7 @@ def _renamed(about: Description, trace: Trace, names: Mapping[str, str]) -> tupl
     return about, [(0, trace)]
 
 
-def _ranks(rank: int, tp: int, dp: int, job: str, *, says: bool) -> Ranks:
+def _ranks(rank: int, tp: int, dp: int, job: str, *, says: bool | None) -> Ranks:
     groups = {}
     if tp > 1:
         groups["tp"] = tuple(range(rank // tp * tp, rank // tp * tp + tp))
@@ -158,7 +158,7 @@ def _ranks(rank: int, tp: int, dp: int, job: str, *, says: bool) -> Ranks:
         groups["dp"] = tuple(range(rank % tp, tp * dp, tp))
     spread = {path: {axis: Placement() for axis in groups} for path in weights()}
     for path, placement in SHARD.items():
-        if tp > 1:
+        if tp > 1 and says is not None:
             spread[path]["tp"] = placement
     outputs = {path: {"tp": how} for path, how in OUTPUTS.items()} if says and tp > 1 else {}
     return Ranks(rank, tp * dp, groups, spread, outputs, job=job)

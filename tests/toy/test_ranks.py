@@ -152,9 +152,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("says", [True, False], ids=["told", "inferred"])
+@pytest.mark.parametrize("says", [True, False, None], ids=["told", "inferred", "by hand"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_job_is_the_model_that_it_runs(layout: str, says: bool, tmp_path: Path) -> None:
+def test_a_job_is_the_model_that_it_runs(layout: str, says: bool | None, tmp_path: Path) -> None:
     one = record(tmp_path / "one")
     many = record(tmp_path / "many", **LAYOUTS[layout], says=says)
     for pair in ((one, many), (many, one)):
