@@ -11,8 +11,7 @@ import attrs
 from padiff.distributed._disagreements import disagreements, partial_axes
 from padiff.distributed._job import Job
 from padiff.distributed._merged_step import MergedStep, Parts
-from padiff.distributed._own_data import loss_of_each, normalized_by_each
-from padiff.distributed._reductions import cause_of
+from padiff.distributed._reductions import cause_of, loss_of_each, normalized_by_each
 from padiff.distributed._run import RankedRun
 from padiff.distributed._updates import of_updates
 from padiff.report import Cause, Evidence, Finding, Phase, Place, What

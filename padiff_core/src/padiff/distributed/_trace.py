@@ -15,9 +15,8 @@ from padiff.distributed._infer import Spreading, behind, differing
 from padiff.distributed._joined import joined_of
 from padiff.distributed._losses import Losses
 from padiff.distributed._merged_step import MergedStep, MergedStore, Parts
-from padiff.distributed._optimizer_gradients import keep_optimizer_gradient
+from padiff.distributed._optimizers import keep_optimizer_gradient, stepped_with
 from padiff.distributed._others import Other, Spot
-from padiff.distributed._settings import stepped_with
 from padiff.distributed._shared import Homes, Shared, held_of, shared_calls, shared_flow
 from padiff.distributed._sketches import (
     Arrays,

@@ -15,10 +15,10 @@ import numpy as np
 from padiff.distributed._expected import Expected
 from padiff.distributed._job import Job
 from padiff.distributed._merged_step import Parts
+from padiff.distributed._optimizers import unlike_settings
 from padiff.distributed._others import Other
 from padiff.distributed._reductions import cause_of, is_same, other_value
 from padiff.distributed._run import RankedRun
-from padiff.distributed._settings import unlike_settings
 from padiff.grouping import grouped
 from padiff.judging import given_gradients, place_around, rate_between, shown_setting
 from padiff.numerics import EXACT, SAME, Array, difference, epsilon
