@@ -61,13 +61,16 @@ def test_a_job_is_the_model_that_it_runs_as_far_as_sketches_show(tmp_path: Path)
     assert narrow.aligned, narrow
 
 
-def test_what_nothing_tells_of_is_not_compared_and_no_fault(tmp_path: Path) -> None:
-    one, right = sketched(record(tmp_path / "one")), sketched(record(tmp_path / "two", tp=2), by_hand=True)
-    report = padiff.compare(one, right)
+@pytest.mark.parametrize("claimed", [False, True])
+def test_what_nothing_tells_of_is_not_compared_and_no_fault(claimed: bool, tmp_path: Path) -> None:
+    """Nor what a framework calls the same on all ranks, which does not know of a layer that is split by hand."""
+    says, by_hand = (None, False) if claimed else (True, True)
+    one, two = sketched(record(tmp_path / "one")), record(tmp_path / "two", tp=2, says=says)
+    report = padiff.compare(one, sketched(two, by_hand=by_hand))
     assert report.aligned, report
     assert "could not be put together" in str(report)
-    wrong = record(tmp_path / "three", tp=2, reduce=lambda parts: parts)
-    report = padiff.compare(one, sketched(wrong, by_hand=True))
+    wrong = record(tmp_path / "three", tp=2, says=says, reduce=lambda parts: parts)
+    report = padiff.compare(one, sketched(wrong, by_hand=by_hand))
     assert [source.what.kind for source in report.sources] == ["output"], report
 
 
