@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.report import Phase
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
 
@@ -118,7 +119,64 @@ def test_padding_that_is_no_padding_of_the_other_side(padding: int, by: int, ali
     """Version 0.5 named the module and its setting, which is right, where the code before it pads too much."""
     report = padiff.diff(Padding(), PaddedBefore(padding, by), IMAGES)
     assert report.aligned == aligned, str(report)
-    assert [(one.candidate.path, one.cause) for one in report.sources] == [("", None)] * (not aligned), str(report)
+    assert [one.candidate.path for one in report.sources] == [""] * (not aligned), str(report)
+    assert all(" as conv(a" in str(one.cause) and ", conv(_), getitem(_" in str(one.cause) for one in report.sources)
+
+
+class Mixing(rows.Module):
+    """A convolution that pads, what another one makes of it, and their product."""
+
+    def __init__(self) -> None:
+        self.conv, self.mix, self.head = rows.Conv2d(3, 3, 3, padding=1), rows.Conv2d(3, 3, 1), rows.Conv2d(3, 4, 1)
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(self.conv(x.transpose(0, 3, 1, 2)))
+        return self.head(F.sigmoid(self.mix(y)) * y).mean((2, 3))
+
+
+class Nested(columns.Layer):
+    """The product, in a module of its own."""
+
+    def __init__(self, fault: str) -> None:
+        self.mix, self.fault = columns.Conv(3, 3, 1), fault
+
+    def forward(self, y: Any) -> Any:
+        gate = F.tanh(self.mix(y)) if self.fault == "behind" else F.sigmoid(self.mix(y))
+        return gate * (columns.Tensor(y.data) if self.fault == "detached" else y)
+
+
+class MixedBehind(columns.Layer):
+    """Pads by hand, with one fault before what is compared next, behind it, or in the gradient."""
+
+    def __init__(self, fault: str) -> None:
+        self.conv, self.nested, self.head = columns.Conv(3, 3, 3), Nested(fault), columns.Conv(3, 4, 1)
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        y = self.conv(_padded(x, 1))
+        return self.head(self.nested(F.sigmoid(y) if self.fault == "before" else F.tanh(y))).mean((1, 2))
+
+
+@pytest.mark.parametrize(
+    ("fault", "child", "cause"),
+    [("", None, None), ("before", "nested.mix", "tanh"), ("behind", "head", "sigmoid"), ("detached", None, None)],
+)
+def test_one_fault_behind_padding_by_hand_is_the_source(fault: str, child: str | None, cause: str | None) -> None:
+    """All were told of the padding, as a value of another shape, and the gradient of the bias in front of it."""
+    report = padiff.diff(Mixing(), MixedBehind(fault), IMAGES)
+    assert report.aligned == (not fault), str(report)
+    for source in report.sources:
+        assert source.candidate.path == ("nested" if fault == "behind" else ""), str(report)
+        assert source.phase is (Phase.FORWARD if cause else Phase.BACKWARD), str(report)
+        assert cause is None or (source.between or "")[1] == child, str(report)
+        assert cause is None or str(source.cause).startswith(f"kind: {cause} "), str(report)
+
+
+def test_what_is_right_behind_padding_by_hand_shows_that_it_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no operations are seen, too: the mixing layer is given what it should be given."""
+    monkeypatch.setattr("padiff.engine._diff.explain_code", lambda *_: None)
+    (source,) = padiff.diff(Mixing(), MixedBehind("behind"), IMAGES).sources
+    assert source.between == ("mix", "head"), str(source)
 
 
 class Sized(columns.Layer):

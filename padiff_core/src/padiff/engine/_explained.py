@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from padiff.alignment import Pair
 from padiff.errors import PadiffError
 from padiff.judging import explained_by_code
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
 from padiff.refinement import aligned
 from padiff.report import Finding, Phase
+from padiff.trace import Call
 
 if TYPE_CHECKING:
     from padiff.engine._adapt import Prepared
@@ -37,17 +39,30 @@ def explain_code(run: Run, prepare: Prepare, stack: ExitStack) -> None:
     if known is None or not (wanted and offered) or options.operations or run.rule is not None:
         return
     paths = {one.reference.path or "" for one in wanted}, {one.candidate.path or "" for one in wanted}
+    calls = known.alignment
+    paths[0].update(_of_one_code(calls.left_reference, calls.of_reference, paths[0]))
+    paths[1].update(_of_one_code(calls.left_candidate, calls.of_candidate, paths[1]))
     asked = attrs.evolve(options, operations=True, phase="forward", steps=1, optimizers=False)
     try:
         again = type(run)(prepare(asked, paths), run.progress, stack, run.store)
         told = dict(_told(again, known, wanted))
     except PadiffError:
         return
-    run.outcome.findings = [told.get(id(one), one) for one in found]
+    run.outcome.findings = [each for one in found for each in told.get(id(one), [one])]
 
 
-def _told(run: Run, known: Correspondence, wanted: Sequence[Finding]) -> Iterator[tuple[int, Finding]]:
-    """Yield sources with what their code shows, each by its identity."""
+def _of_one_code(left: Sequence[Call], matched: Callable[[Call], Pair | None], paths: Collection[str]) -> list[str]:
+    """Return the modules whose code is one with that of some paths, where these have no counterpart or hold such.
+
+    What one side nests the other may have flat.
+    """
+    around = [(call, next(filter(matched, call.ancestors()), call)) for call in left if call.children]
+    owners = {*paths, *(owner.path for call, owner in around if call.path in paths)}
+    return [*owners, *(call.path for call, owner in around if owner.path in owners)]
+
+
+def _told(run: Run, known: Correspondence, wanted: Sequence[Finding]) -> Iterator[tuple[int, list[Finding]]]:
+    """Yield what sources are with what their code shows, each by its identity."""
     with closing(run.store()) as store:
         trace = run.recorded(store, followed=False)
         counts = Counter(call.path.rpartition(".")[0] for call in trace.calls if call.module.operation)

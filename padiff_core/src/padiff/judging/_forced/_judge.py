@@ -114,10 +114,11 @@ class Judge:
         moved = response_by_gradients(self.trace)
         return None if moved is None else Response({("output", 0): moved})
 
-    def forward(self, *, rough: bool = False) -> list[Suspicion]:
+    def forward(self, *, rough: bool = False, moved: bool = True) -> list[Suspicion]:
         """Settle the forward suspects; return all that is more than rounding, in execution order.
 
         With ``rough`` what is gross is taken as apart without settling it: enough to see whether the matching is right.
+        Unless ``moved``, what follows from a value of another shape stays where it is seen.
         """
         found = []
         phase("judging", len(self.forced.checks))
@@ -150,7 +151,7 @@ class Judge:
                     if check.close is None:
                         ruling = likened(ruling, asked, spot, self.settler)
                 suspicion = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
-                if ruling.verdict is Verdict.DIFFERS and check.close is None and not rough:
+                if ruling.verdict is Verdict.DIFFERS and check.close is None and moved and not rough:
                     suspicion = self._openings.moved(suspicion, asked.read, truth)
                 found.append(suspicion)
         if rough:
@@ -238,7 +239,8 @@ class Judge:
         root = self.alignment.pairs[0]
         # The code around a call that gives another shape by its own fault works on wrong shapes, too.
         reshaped = [s.pair for s in earlier if s.ruling.rests_on("other_output")]
-        faulty = [*reshaped, *(pair for pair in self.unfit if not pair.misfed or contrasted(pair))]
+        chosen = [pair for pair in self.unfit if not pair.misfed or contrasted(pair)] if parting else []
+        faulty = [*reshaped, *chosen]
         around = [pair for pair in map(self.alignment.around, faulty) if pair is not None]
         # A loss may be made of an output that only one side has; else backward starts at what both have, if any.
         started = root.outputs and not self.loss

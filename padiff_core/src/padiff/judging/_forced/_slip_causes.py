@@ -15,7 +15,8 @@ from padiff.judging._findings import finding_of, place_of
 from padiff.judging._forced._both_codes import Slip
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._slips import RUNS, Search
-from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place
+from padiff.judging._suspicion import Suspicion
+from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place, Verdict
 from padiff.trace import Call, Key, as_called, samples_otherwise
 
 _ALL_RUNS = 256
@@ -23,31 +24,61 @@ _ALL_RUNS = 256
 _LEAST_RUNS = 4
 
 
-def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[Key, Call]) -> Iterator[Finding]:
-    """Yield sources with the operations that differ in their code as the cause, or where that is, its lines.
+def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[Key, Call]) -> Iterator[list[Finding]]:
+    """Yield of each source what it is with the operations that differ in its code as the cause, or that code's lines.
 
+    A value of another shape is none where other operations make what is wrong behind it right: these are, each.
     ``plain`` holds the calls of the candidate's run, by key.
     """
     named = {_name(finding_of(one, source=True, step=0)): one for one in judge.forward(rough=True)}
-    hints: set[object] = set()
-    searched: dict[object, Search] = {}
+    opened = [_call(one) for one in sources if _is_opening(one)]
+    behind = [one for one in judge.forward(moved=False) if one.verdict is Verdict.DIFFERS] if opened else []
+    named |= {_name(finding_of(one, source=True, step=0)): one for one in behind}
+    explained = _Explained(judge, plain, named)
     for source in sources:
+        if not _is_opening(source):
+            yield [explained.by_code(source)[0]]
+            continue
+        seen = [finding_of(one, source=True, step=source.step) for one in behind]
+        found = [explained.by_code(one) for one in seen if _call(one) == _call(source)]
+        yield [one for one, _ in found] if any(whole for _, whole in found) else [source]
+
+
+class _Explained:
+    """What tells of sources, by their names, what their code shows."""
+
+    def __init__(self, judge: Judge, plain: Mapping[Key, Call], named: Mapping[object, Suspicion]) -> None:
+        self._bench, self._plain, self._named = judge.settler.bench, plain, named
+        self._hints: set[object] = set()
+        self._searched: dict[object, Search] = {}
+
+    def by_code(self, source: Finding) -> tuple[Finding, bool]:
+        """Return a source with what its code shows, and whether that explains all of it."""
         name = _name(source)
-        found = named.get(name)
+        found = self._named.get(name)
         spot = None if found is None else found.spot
-        if found is not None and spot is not None and spot.owner is not None and _is_tied(spot, plain):
-            if name not in searched:  # in a step behind it is the same
-                bench = attrs.evolve(judge.settler.bench, evaluating=source.rests_on("evaluation_mode"))
-                left = _ALL_RUNS - sum(one.runs for one in searched.values())
-                searched[name] = Search(bench, found.pair, spot, plain, hints, min(RUNS, max(left, _LEAST_RUNS)))
-            slips, whole = searched[name].slips
-            drawn = source.rests_on("distribution")  # two draws differ, however they are made
-            slips = [slip for slip in slips if _draw_otherwise(slip)] if drawn else slips
-            if slips:
-                source = _caused(source, slips, whole=whole)
-            elif not drawn:
-                source = _narrowed(source, searched[name].lines())
-        yield source
+        if found is None or spot is None or spot.owner is None or not _is_tied(spot, self._plain):
+            return source, False
+        if name not in self._searched:  # in a step behind it is the same
+            bench = attrs.evolve(self._bench, evaluating=source.rests_on("evaluation_mode"))
+            left = _ALL_RUNS - sum(one.runs for one in self._searched.values())
+            most = min(RUNS, max(left, _LEAST_RUNS))
+            self._searched[name] = Search(bench, found.pair, spot, self._plain, self._hints, most)
+        slips, whole = self._searched[name].slips
+        drawn = source.rests_on("distribution")  # two draws differ, however they are made
+        slips = [slip for slip in slips if _draw_otherwise(slip)] if drawn else slips
+        if slips:
+            return _caused(source, slips, whole=whole), whole
+        return (source if drawn else _narrowed(source, self._searched[name].lines())), False
+
+
+def _is_opening(source: Finding) -> bool:
+    """Return whether a source is a value of another shape, of which nothing showed that what is wrong follows."""
+    return source.rests_on("other_input", "other_output") and not source.rests_on("right_when_given")
+
+
+def _call(one: Finding) -> object:
+    return one.candidate.path, one.candidate.call
 
 
 def _is_tied(spot: Spot, plain: Mapping[Key, Call]) -> bool:

@@ -8,7 +8,7 @@ what an operation gives, or takes: where that mends what follows, the difference
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
 import attrs
@@ -48,8 +48,8 @@ class Search:
         index = next(theirs for ours, theirs in ties if at.reference.leaves(what)[ours].token == spot.reference.token)
         target = plain[at.candidate.key].leaves(what)[index]
         self._codes = (
-            Code.of(pair.reference, calls.of_reference, spot.reference),
-            Code.of(plain[pair.candidate.key], calls.of_candidate, target),
+            Code.of(pair.reference, _fed(calls.of_reference), spot.reference),
+            Code.of(plain[pair.candidate.key], _fed(calls.of_candidate), target),
         )
         self.runs = 0
         self._dtype: str | None = None
@@ -221,3 +221,13 @@ class Search:
         number = next(place for place, call in enumerate(again) if call is one.slip.candidate[-1])
         rounds = self._codes[1].rounds(one.slip.candidate[-1])
         return attrs.evolve(one.slip, round=(number * rounds // len(again), rounds))
+
+
+def _fed(matched: Callable[[Call], Pair | None]) -> Callable[[Call], Pair | None]:
+    """Return what knows the pair of a call that can be fed: one that gives another shape is part of the code around."""
+
+    def known(call: Call) -> Pair | None:
+        pair = matched(call)
+        return None if pair is None or pair.misfits else pair
+
+    return known
