@@ -213,13 +213,34 @@ def test_a_long_loop_is_not_looked_into(rounds: int) -> None:
     assert (source.cause is not None) is (rounds == 3), source
 
 
-class Mixed(rows.Module):
-    """Attention by hand behind a gate: functions, operators, axes exchanged, a mask, a loop."""
+class Norm(rows.Module):
+    """A norm by hand, which calls no other module."""
 
     def __init__(self) -> None:
-        self.q, self.k, self.out = rows.Linear(6, 6), rows.Linear(6, 6), rows.Linear(6, 6)
+        self.gain = rows.parameter(6, scale=0.3, at=1.0)
 
     def forward(self, x: Any) -> Any:
+        return x / ((x * x).mean(-1, keepdims=True) + 1e-2) * self.gain
+
+
+class NormPort(columns.Layer):
+    """The same in another hand."""
+
+    def __init__(self, eps: float) -> None:
+        self.weight, self.eps = columns.weight(6), eps
+
+    def forward(self, x: Any) -> Any:
+        return self.weight * x / ((x * x).mean(-1, keepdims=True) + self.eps)
+
+
+class Mixed(rows.Module):
+    """Attention by hand behind a norm and a gate: functions, operators, axes exchanged, a mask, a loop."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.out, self.norm = rows.Linear(6, 6), rows.Linear(6, 6), rows.Linear(6, 6), Norm()
+
+    def forward(self, x: Any) -> Any:
+        x = self.norm(x)
         b, t, _ = x.shape
         q, k = self.q(x).reshape(b, t, 2, 3).transpose(0, 2, 1, 3), self.k(x).reshape(b, t, 2, 3).transpose(0, 2, 1, 3)
         scores = (q @ k.transpose(0, 1, 3, 2)) * 0.5
@@ -236,9 +257,10 @@ class MixedPort(columns.Layer):
 
     def __init__(self, fault: str) -> None:
         self.last, self.keys, self.queries = columns.Dense(6, 6), columns.Dense(6, 6), columns.Dense(6, 6)
-        self.fault = fault
+        self.scaled, self.fault = NormPort(1e-3 if fault == "eps" else 1e-2), fault
 
     def forward(self, x: Any) -> Any:
+        x = self.scaled(x)
         b, t, _ = x.shape
         fault = self.fault
         k, q = self.keys(x).reshape(b, t, 2, 3), self.queries(x).reshape(b, t, 2, 3)
@@ -277,7 +299,8 @@ _BATCH = (np.random.default_rng(3).standard_normal((4, 5, 6), dtype=np.float32),
         ("third", "called as mul(_, 0.25) in the reference, as mul(_, 0.3) in the candidate"),
         ("no function", "relu(_) in the reference only"),
         ("no residual", "add(_, _) in the reference only"),
-        ("other", "add takes the input x in the reference, div of the output of last in the candidate"),
+        ("eps", "called as add(_, 0.01) in the reference, as add(_, 0.001) in the candidate"),
+        ("other", "add takes the output of norm in the reference, div of the output of last in the candidate"),
         ("mask", "a tensor made of no input: [0, -inf, -inf, -inf, ...] in the reference, [0, 0, 1, 1, ...] in"),
         ("exchanged", "called as matmul(a[4, 2, 5, 3], b[4, 2, 3, 5]) in the reference, as matmul(b[4, 2, 5, 3], a[4"),
     ],

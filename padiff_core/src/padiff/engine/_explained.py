@@ -75,4 +75,4 @@ def _told(run: Run, known: Correspondence, wanted: Sequence[Finding]) -> Iterato
 
 
 def _is_unexplained(one: Finding) -> bool:
-    return one.source and one.phase is Phase.FORWARD and one.cause is None and one.between is not None
+    return one.source and one.phase is Phase.FORWARD and one.cause is None and one.what.kind in ("input", "output")

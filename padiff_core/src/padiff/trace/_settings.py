@@ -198,11 +198,16 @@ def plain_values(call: Call) -> list[str]:
 
 
 def as_called(call: Call, names: Sequence[str] = ()) -> str:
-    """Return an operation's call with its plain arguments, and for each tensor its name or ``_``: ``div(_, 2.0)``."""
+    """Return a call with its plain arguments, and for each tensor its name or ``_``: ``div(_, 2.0)``.
+
+    A module in a list is called by its class: `0` says nothing.
+    """
     given = [_shown(value, names) for value in call.args]
     told = {name: value for name, value in call.kwargs.items() if value is not None and not name.startswith("_")}
     given += [f"{name}={_shown(value, names)}" for name, value in told.items()]
-    return f"{call.path.rpartition('.')[2]}({', '.join(given)})"
+    name = call.path.rpartition(".")[2]
+    name = call.module.class_name.rpartition(".")[2] if name.isdigit() else name
+    return f"{name}({', '.join(given)})"
 
 
 def _shown(value: Any, names: Sequence[str]) -> str:

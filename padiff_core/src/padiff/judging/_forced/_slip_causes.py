@@ -88,7 +88,8 @@ def _is_tied(spot: Spot, plain: Mapping[Key, Call]) -> bool:
 
 
 def _name(one: Finding) -> object:
-    return one.candidate.path, one.candidate.call, one.between, one.what
+    """Return what names a source: a module that calls no others has operations in it only while these are recorded."""
+    return one.candidate.path, one.candidate.call, one.between or ("start", "end"), one.what
 
 
 def _caused(source: Finding, slips: Sequence[Slip], *, whole: bool) -> Finding:
