@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -70,8 +71,20 @@ def _told(run: Run, known: Correspondence, wanted: Sequence[Finding]) -> Iterato
             return
         evidence = run.evidence(trace, store, followed=False)
         plain = {call.key: call for call in evidence.free().calls}
-        judge = evidence.judged(aligned(known, evidence))
+        judge = evidence.judged(_as_known(known, aligned(known, evidence)))
         yield from zip(map(id, wanted), explained_by_code(wanted, judge, plain), strict=True)
+
+
+def _as_known(known: Correspondence, again: Correspondence) -> Correspondence:
+    """Return the correspondence of another run with those matches of calls, and of what they give, that stand."""
+    pairs = {(pair.reference.key, pair.key): pair for pair in known.alignment.pairs}
+    doubted = [pair for pair in again.alignment.pairs if (pair.reference.key, pair.key) not in pairs]
+    alignment = again.alignment.without(doubted)
+    for pair in alignment.pairs:
+        tied = copy.copy(pair)
+        tied.outputs = pairs[pair.reference.key, pair.key].outputs
+        alignment = alignment if tied.outputs == pair.outputs else alignment.with_pair(tied)
+    return attrs.evolve(again, calls=alignment)
 
 
 def _is_unexplained(one: Finding) -> bool:

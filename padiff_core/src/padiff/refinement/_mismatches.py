@@ -20,6 +20,7 @@ from padiff.judging import Judge, Suspicion
 from padiff.kinds import CATALOGUE, FUSED
 from padiff.numerics import ROUNDING, difference, epsilon_of
 from padiff.parameters import Correspondence
+from padiff.refinement._carried import classes_of, spot_key, without_carried
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._loose_gradients import with_loose_gradients
 from padiff.report import Verdict
@@ -52,7 +53,7 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     fused = [pair for pair in correspondence.alignment.pairs if _is_fused(pair)]
     taken = _apart(correspondence, fused)
     correspondence = taken if fused else evidence.replaced(correspondence, taken)
-    correspondence = _without_unlike(correspondence, evidence)
+    correspondence = without_carried(_without_unlike(correspondence, evidence), evidence)
     judge = evidence.judged(correspondence)
     known = correspondence.astray  # why these differ is known
     rough = [one for one in judge.forward(rough=True) if one.spot is None or one.spot.key not in known]
@@ -60,7 +61,7 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     doubtful = list({pair.key: pair for pair in found if pair is not None}.values())
     if not doubtful:
         return correspondence
-    seen = {_spot_key(s): s for s in rough if s.verdict is Verdict.DIFFERS}
+    seen = {spot_key(s): s for s in rough if s.verdict is Verdict.DIFFERS}
     ended = {s.pair.key for s in seen.values() if s.spot is not None and s.spot.pair is s.pair}
     begun = {s.spot.pair.key for s in seen.values() if _is_handed_on(s) and s.spot is not None}
     cut_elsewhere = [pair for pair in doubtful if pair.key in ended & begun and _takes_more(pair)]
@@ -71,11 +72,11 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         # With a pair taken apart that looked wrong where it ends, a value that was wrong may be taken by another call.
         # What it gives itself is no such value: the call around may hand that on.
         values = {key[:2] for key in seen if (key[0], key[-1]) != ("output", pair.key)} if pair.key in ended else set()
-        return _spoils(pair, [s for s in found if _spot_key(s)[:2] not in values], judge)
+        return _spoils(pair, [s for s in found if spot_key(s)[:2] not in values], judge)
 
     def fresh(judge: Judge) -> list[Suspicion]:
         found = judge.forward(rough=True)
-        return [s for s in found if s.verdict is Verdict.DIFFERS and _spot_key(s) not in seen]
+        return [s for s in found if s.verdict is Verdict.DIFFERS and spot_key(s) not in seen]
 
     def spoils_without(pair: Pair, dropped: Sequence[Pair]) -> bool:
         judge = evidence.judged(without(dropped))
@@ -84,9 +85,9 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     second = without(doubtful)
     second_judge = evidence.judged(second)
     again = [s for s in second_judge.forward(rough=True) if s.verdict is Verdict.DIFFERS]
-    later = [s for s in again if _spot_key(s) not in seen]
+    later = [s for s in again if spot_key(s) not in seen]
     # What a pair's own code hands to a call inside is wrong whichever way: so is that code, and no match of it.
-    own = {first.pair.key for s in again if (first := seen.get(_spot_key(s))) and _is_handed_on(first)}
+    own = {first.pair.key for s in again if (first := seen.get(spot_key(s))) and _is_handed_on(first)}
     proven = {s.pair.key for s in rough if s.spot is not None and _ends_inside(s, judge, trace)}
     sure = {pair.key for pair in doubtful if pair.key in own or spoils(pair, later, second_judge)} - proven
     wrong = [pair for pair in doubtful if pair.key not in sure]
@@ -127,7 +128,7 @@ def _without_unlike(correspondence: Correspondence, evidence: Evidence) -> Corre
 def _is_masked(pair: Pair, again: Sequence[Suspicion], seen: Set[Any], judge: Judge) -> bool:
     """Return whether what is behind a pair in the code around is wrong whether or not pairs are taken apart."""
     around, start = judge.alignment.around(pair), pair.candidate.index
-    return any(s.pair is around and s.order >= start and _spot_key(s) in seen for s in again)
+    return any(s.pair is around and s.order >= start and spot_key(s) in seen for s in again)
 
 
 def _but_spoiled(masked: Sequence[Pair], wrong: list[Pair], spoils_alone: Callable[[Pair], bool]) -> list[Pair]:
@@ -137,7 +138,7 @@ def _but_spoiled(masked: Sequence[Pair], wrong: list[Pair], spoils_alone: Callab
     """
     told: dict[tuple[str, str], bool] = {}
     for pair in masked:
-        classes = pair.reference.module.class_name, pair.candidate.module.class_name
+        classes = classes_of(pair)
         if classes not in told and len(told) < _SINGLY:
             told[classes] = spoils_alone(pair)
         if told.get(classes):
@@ -266,24 +267,28 @@ def _made_behind(call: Call, shape: tuple[int, ...], trace: Trace) -> Iterator[L
             yield leaf
 
 
-def _spot_key(suspicion: Suspicion) -> tuple[Any, ...]:
-    spot = suspicion.spot
-    return (None,) if spot is None else (spot.what, spot.reference.token, spot.pair.key)
-
-
 def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:
     """Return whether, with a pair taken apart, the difference only shows up further on: then it was the pair's.
 
     What the code right behind a module of a known kind makes has to differ: behind that the reference's values are fed
     again, and what differs there comes from elsewhere.
     """
-    around = judge.alignment.around(pair)
+    around = list(_seen_behind(pair, judge))
     start = pair.candidate.index
-    after = [s for s in fresh if s.pair is around and (s.order >= start or s.spot is None or s.spot.what == "output")]
+    after = [s for s in fresh if s.pair in around and (s.order >= start or s.spot is None or s.spot.what == "output")]
     known = pair.reference.module.kind is not None
     behind = _first_taken(pair, judge) if after and known else None
     tokens = {s.spot.reference.token for s in fresh if s.spot is not None}
     return bool(after) and (behind is None or behind.token in tokens)
+
+
+def _seen_behind(pair: Pair, judge: Judge) -> Iterator[Pair]:
+    """Yield the calls around a pair in whose code it shows what that gives: further out where they give it unfed."""
+    around = judge.alignment.around(pair)
+    while around is not None:
+        yield around
+        given = {j for j, leaf in enumerate(around.candidate.outputs) if epsilon_of(leaf.dtype)}
+        around = judge.alignment.around(around) if given - {j for _, j in around.outputs} else None
 
 
 def _first_taken(pair: Pair, judge: Judge) -> Leaf | None:

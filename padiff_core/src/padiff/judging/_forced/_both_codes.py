@@ -90,14 +90,14 @@ class BothCodes:
             if token in self.theirs.leading:
                 led |= {*same}
                 there |= {one for one in same if value.is_same_there(self.reference[one], self.bound)}
-            if same or token in self.theirs.names:
+            if same or token in self.theirs.fed:
                 right[token] = same
         return State(put, shown, values, right, met, led, there, error, result)
 
     def unlike(self, state: State) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
         """Return the calls on both sides that make the result of what both sides know, as it lies there."""
         firm = {token for token, same in state.right.items() if not self.is_turned(state.values[token], same)}
-        ours = self.ours.region(self.ours.target, state.there | self.ours.names.keys(), len(self.ours.calls))
+        ours = self.ours.region(self.ours.target, state.there | self.ours.fed, len(self.ours.calls))
         return ours or (), self.theirs.region(self.theirs.target, firm, len(self.theirs.calls)) or ()
 
     def is_turned(self, value: Value, same: Sequence[int]) -> bool:

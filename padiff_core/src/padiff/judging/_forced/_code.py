@@ -39,6 +39,8 @@ class Code:
     """The tensors of which it is made."""
     names: Mapping[int, str]
     """What comes from outside of the code, from what it is given and from calls with a counterpart: what that is."""
+    fed: frozenset[int]
+    """What of this is the reference's: not what a call gives that its counterpart does not."""
 
     @classmethod
     def of(cls, top: Call, matched: Callable[[Call], Pair | None], target: Leaf) -> Code:
@@ -46,11 +48,16 @@ class Code:
         calls = tuple(call for call in unmatched_inside(top, matched) if not call.children)
         makers = {leaf.token: call for call in reversed(calls) for leaf in call.outputs}
         names = {leaf.token: f"the input {leaf.path}" for leaf in top.inputs}
+        fed = {*names}
         for call in top.subtree():
             name = f"the output of {call.path.removeprefix(f'{top.path}.')}"
-            names |= {leaf.token: name for leaf in call.outputs if call is not top and matched(call) is not None}
+            pair = None if call is top else matched(call)
+            if pair is not None:
+                names |= {leaf.token: name for leaf in call.outputs}
+                tied = {at[call is not pair.reference] for at in pair.outputs}
+                fed |= {leaf.token for index, leaf in enumerate(call.outputs) if index in tied}
         names = {token: name for token, name in names.items() if token not in makers}
-        return cls(calls, makers, target.token, _leading(target.token, makers), names)
+        return cls(calls, makers, target.token, _leading(target.token, makers), names, frozenset(fed & names.keys()))
 
     def is_constant(self, token: int) -> bool:
         """Return whether a tensor is made of nothing that the call is given."""

@@ -76,7 +76,7 @@ class Search:
 
     def _is_handed_on(self, state: State) -> bool:
         """Return whether the candidate's result is what it was given, or what the reference goes on from."""
-        return self._codes[1].target not in self._codes[1].makers or self._codes[1].target in state.right
+        return self._codes[1].target in self._codes[1].fed or self._codes[1].target in state.right
 
     def lines(self) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
         """Return the calls on both sides that make the value of what both sides know."""
@@ -203,6 +203,8 @@ class Search:
         """Yield what is left, from the last values that both sides know to the result, where it is little."""
         both, (ours, theirs) = self._both, self._codes
         token, target = ours.target, theirs.target
+        if any(code.target not in code.makers and code.target not in code.fed for code in self._codes):
+            return  # a framework's own code makes it, or that of a call that is looked into by itself
         mine, yours = ours.region(token, state.met, MOST), theirs.region(target, state.right, MOST)
         if token in state.right.get(target, ()):
             makers = ours.makers.get(token), theirs.makers.get(target)

@@ -1,0 +1,80 @@
+"""Tell what a call carries on from the calls before it: the other side adds that up around them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+import numpy as np
+
+from padiff.alignment import Alignment, Pair
+from padiff.judging import Judge, Suspicion
+from padiff.parameters import Correspondence
+from padiff.refinement._evidence import Evidence
+from padiff.report import Verdict
+
+_Place = tuple[str, str, int]
+"""The classes of two calls, and which output of the candidate's."""
+
+
+def without_carried(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence without outputs in which a call carries on what its counterpart is not given.
+
+    One side adds up in the caller what the other hands from call to call (a log-determinant, a loss). What is made of
+    them in the end is compared: where the code around is wrong then, and was not, they stay.
+    """
+    judge = evidence.judged(correspondence)
+    seen = [s for s in judge.forward(rough=True) if s.verdict is Verdict.DIFFERS]
+    wrong = {(*classes_of(s.pair), s.what.index) for s in seen if s.spot is not None and s.spot.pair is s.pair}
+    found: dict[_Place, list[Pair]] = {}
+    for pair in correspondence.alignment.pairs:
+        asked = {j for _, j in pair.outputs if (*classes_of(pair), j) in wrong} if pair.unfed else set()
+        for j in asked and asked & _carried(pair, judge):
+            found.setdefault((*classes_of(pair), j), []).append(pair)
+    known = {spot_key(s) for s in seen}
+    ways = [found, *({place: pairs} for place, pairs in found.items())] if len(found) > 1 else [found]
+    for places in ways if found else ():
+        other = attrs.evolve(correspondence, calls=_untied(correspondence.alignment, places))
+        again = evidence.judged(other).forward(rough=True)
+        if all(s.verdict is not Verdict.DIFFERS or spot_key(s) in known for s in again):
+            return without_carried(other, evidence)  # of the calls around, too: what goes through is fed no more
+    return correspondence
+
+
+def _untied(alignment: Alignment, places: Mapping[_Place, Sequence[Pair]]) -> Alignment:
+    """Return the alignment in which the outputs at some places are not compared."""
+    for (*_, index), pairs in places.items():
+        for pair in pairs:
+            carrying = copy.copy(next(one for one in alignment.pairs if one.key == pair.key))
+            carrying.outputs = tuple((i, j) for i, j in carrying.outputs if j != index)
+            alignment = alignment.with_pair(carrying)
+    return alignment
+
+
+def _carried(pair: Pair, judge: Judge) -> set[int]:
+    """Return the outputs of the candidate's call that change with what the reference's is not given."""
+    run = partial(judge.settler.bench.tried, pair, False, backward=False, shown=(pair.key,))
+    plain = run()
+    if plain is None:
+        return set()
+    inputs = enumerate(pair.candidate.inputs)
+    own = [(pair.key, "input", j) for j, leaf in inputs if leaf.path in pair.unfed]
+    other = run(put={at: plain.shown[at] + 1 for at in own if at in plain.shown})
+    if other is None:
+        return set()
+    made = {at: value for at, value in plain.shown.items() if at[1] == "output"}
+    return {at[2] for at in made if not np.array_equal(made[at], other.shown[at])}
+
+
+def classes_of(pair: Pair) -> tuple[str, str]:
+    """Return the classes of a pair's modules."""
+    return pair.reference.module.class_name, pair.candidate.module.class_name
+
+
+def spot_key(suspicion: Suspicion) -> tuple[Any, ...]:
+    """Return what names a suspicion where it is seen, under other matches too."""
+    spot = suspicion.spot
+    return (None,) if spot is None else (spot.what, spot.reference.token, spot.pair.key)

@@ -1,0 +1,77 @@
+"""Hand a running sum from call to call, as flows do their log-determinants, where the other side adds up outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+X = np.random.default_rng(0).standard_normal((3, 4), dtype=np.float32)
+
+
+class Step(rows.Module):
+    """One step of a flow, and by how much it stretches."""
+
+    def __init__(self) -> None:
+        self.scale, self.shift = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        log = F.tanh(self.scale(x))
+        return x * F.sigmoid(log) + self.shift(x), (log * 0.5).mean(1)
+
+
+class Flow(rows.Module):
+    def __init__(self) -> None:
+        self.steps = rows.ModuleList(Step(), Step(), Step())
+
+    def forward(self, x: Any) -> Any:
+        total = 0.0
+        for step in self.steps:
+            x, more = step(x)
+            total = more + total
+        return x, total
+
+
+class Carrying(columns.Layer):
+    """The same, which takes the sum so far."""
+
+    def __init__(self, fault: str) -> None:
+        self.moved, self.stretch, self.fault = columns.Dense(4, 4), columns.Dense(4, 4), fault
+
+    def forward(self, x: Any, total: Any) -> Any:
+        log = F.tanh(self.stretch(x))
+        total = total + (log * (0.6 if self.fault == "sum" else 0.5)).mean(1)
+        y = x * (F.tanh(log) if self.fault == "value" else F.sigmoid(log)) + self.moved(x)
+        return y + total.reshape(3, 1) if self.fault == "leak" else y, total
+
+
+class Port(columns.Layer):
+    def __init__(self, *faults: str) -> None:
+        self.steps = columns.Layers(*map(Carrying, faults))
+
+    def forward(self, x: Any) -> Any:
+        total = columns.Tensor(np.zeros(3, np.float32))
+        for step in self.steps:
+            x, total = step(x, total)
+        return x, total
+
+
+@pytest.mark.parametrize(
+    ("fault", "path", "cause"),
+    [
+        ("value", "steps.1", "kind: sigmoid (sigmoid) in the reference, tanh (tanh) in the candidate"),
+        ("sum", "", "None"),
+        ("leak", "steps.1", "add(_, _), reshape(_, 3, 1), add(_, _) in the candidate only"),
+    ],
+)
+def test_one_fault_beside_a_sum_that_calls_hand_on_is_one_source(fault: str, path: str, cause: str) -> None:
+    """Each later call gave another sum than its counterpart, and so did the model, fed with what these give."""
+    assert padiff.diff(Flow(), Port("", "", ""), X).aligned
+    report = padiff.diff(Flow(), Port("", fault, ""), X)
+    assert [one.candidate.path for one in report.sources] == [path], str(report)
+    assert [str(one.cause) for one in report.sources] == [cause], str(report)
