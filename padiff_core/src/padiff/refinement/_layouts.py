@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 import attrs
@@ -44,11 +44,11 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
         return correspondence
     correspondence = _apart(aligned(correspondence, evidence))
     chosen: dict[Packing, Arrangement] = {}
-    failed: dict[object, list[Arrangement]] = defaultdict(list)
+    guessed: dict[Packing, Arrangement] = {}
     for groups in _judged_alike(correspondence):
         left = [some for some in groups if some[0] not in chosen]
-        correspondence = _arranged(correspondence, left, evidence, chosen, failed) if left else correspondence
-    correspondence = _as_most(correspondence, chosen, evidence)
+        correspondence = _arranged(correspondence, left, evidence, chosen, guessed) if left else correspondence
+    correspondence = _as_most(correspondence, chosen, guessed, evidence)
     known = {link.candidate.parameter.path: link for _, link in correspondence.links if link.single and not link.open}
     for group in _judged_together(correspondence):
         correspondence = _oriented(correspondence, group, known, evidence)
@@ -76,19 +76,26 @@ def _judge_of(correspondence: Correspondence, match: UnitMatch) -> object:
 
 
 def _as_most(
-    correspondence: Correspondence, chosen: Mapping[Packing, Arrangement], evidence: Evidence
+    correspondence: Correspondence,
+    chosen: Mapping[Packing, Arrangement],
+    guessed: Mapping[Packing, Arrangement],
+    evidence: Evidence,
 ) -> Correspondence:
     """Let repeated layers pack alike, as most of them do: another order in one of them is a fault of the code there.
 
-    Whoever loads weights converts all of them in one way.
+    Whoever loads weights converts all of them in one way. Where a fault in each of them lets none be right, most tell.
     """
     for group in grouped((packed.packing for packed in correspondence.packed), _like).values():
-        counts = Counter(chosen[packing] for packing in group if packing in chosen)
+        known = chosen if any(packing in chosen for packing in group) else guessed
+        counts = Counter(known[packing] for packing in group if packing in known)
         ways = [way for way in group[0].arrangements() if way in counts]
         usual = max(ways, key=lambda way: counts[way], default=None)
         for packed in [one for one in correspondence.packed if one.packing in group]:
-            if usual is not None and chosen.get(packed.packing) != usual:
+            if usual is not None and known.get(packed.packing) != usual:
                 correspondence = correspondence.arranged(packed, usual)
+                if known is guessed:
+                    evidence.assign(packed.packing.matches(usual))
+                    continue
                 settled = {**correspondence.settled, packed.packing.packed.path: packed.packing.named(usual)}
                 correspondence = attrs.evolve(correspondence, settled=settled)
                 evidence.assign(packed.packing.matches(usual))
@@ -128,25 +135,27 @@ def _arranged(
     groups: Sequence[Sequence[Packing]],
     evidence: Evidence,
     chosen: dict[Packing, Arrangement],
-    failed: dict[object, list[Arrangement]],
+    guessed: dict[Packing, Arrangement],
 ) -> Correspondence:
     """Choose how packed layers, each group alike, hold what they pack; the first way that none outdoes ends the search.
 
     Those of other layers come first, and need no more: nearly even attention is right in several, but for what float64
     shows. What else is open is tried each way with each of them, where the same call tells whether it is right. What
-    was ``chosen`` for sure is noted, and so are the best ways of layers of which none was right, which ``failed``.
-    Where some repeated layers did, the code that they share is wrong: others are tried in the ways that are known.
+    was ``chosen`` for sure is noted, and what was ``guessed``: the nearest way of layers of which none was right. Where
+    that befell some repeated layers, the code that they share is wrong: others are tried in the ways that are known.
     """
     packings = [packing for some in groups for packing in some]
     packed = [one for one in correspondence.packed if one.packing in packings]
     judge, own = _judge_of(correspondence, packed[0].matches[0]), {m for one in packed for m in one.matches}
     beside = [m for m in correspondence.open if m not in own and _judge_of(correspondence, m) == judge]
     laid, usual = list(itertools.islice(laid_each_way(beside), _ALIKE)) or [()], set(chosen.values())
-    known = [usual.union(failed[_like(some[0])]) for some in groups]
-    given_up = all(len(failed[_like(some[0])]) >= _FAILURES for some in groups)
+    earlier = [
+        [way for one, way in guessed.items() if one not in packings and _like(one) == _like(some[0])] for some in groups
+    ]
+    given_up = all(len(nearest) >= _FAILURES * len(some) for nearest, some in zip(earlier, groups, strict=True))
     each = [sorted(_ways_of(some[0]), key=lambda way: way not in usual) for some in groups]
     if given_up:
-        each = [[way for way in some if way in best] for some, best in zip(each, known, strict=True)]
+        each = [[way for way in some if way in (*usual, *near)] for some, near in zip(each, earlier, strict=True)]
     ways = sorted(itertools.product(*each), key=lambda some: not usual.issuperset(some))
 
     def varied(tried: Sequence[tuple[Sequence[Arrangement], Sequence[UnitMatch]]]) -> bool:
@@ -172,8 +181,7 @@ def _arranged(
         correspondence = correspondence.arranged(one, how[one.packing])
     held = {link.candidate.parameter.path: None for one in packed for match in one.matches for link in match.links}
     if not right:
-        for some, way in zip(groups, best, strict=True):
-            failed[_like(some[0])].append(way)
+        guessed.update(how)
         return attrs.evolve(correspondence, undecided=(*correspondence.undecided, *held))
     chosen.update(how)
     settled = {**correspondence.settled, **{one.packed.path: one.named(way) for one, way in how.items()}}
