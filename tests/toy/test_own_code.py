@@ -320,6 +320,30 @@ def test_what_is_wrong_in_own_code_is_found_by_its_values(fault: str, told: str)
     assert rounds.get(fault, "") in str(report)
 
 
+def sloped(base: Any, linear: Any, slopes: tuple[float, float], *, less: bool) -> Any:
+    """Return a model that scales each of two heads by a number of its own."""
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.into, self.out = linear(6, 6), linear(6, 6)
+
+        def forward(self, x: Any) -> Any:
+            y = self.into(x)
+            more = F.tanh(y).reshape(4, 5, 2, 3) * type(x)(np.array(slopes, np.float32).reshape(2, 1))
+            return self.out(y + more.reshape(4, 5, 6) if less else more.reshape(4, 5, 6) + y)
+
+    return Model()
+
+
+def test_two_numbers_are_a_mask_only_where_one_is_zero() -> None:
+    """Any two were taken for a mask's: two other slopes were the same, and what takes them the cause."""
+    ours = sloped(rows.Module, rows.Linear, (0.5, 0.25), less=False)
+    (source,) = padiff.diff(ours, sloped(columns.Layer, columns.Dense, (0.25, 0.125), less=True), _BATCH).sources
+    assert str(source.cause) == (
+        "a tensor made of no input: [0.5, 0.25] in the reference, [0.25, 0.125] in the candidate"
+    ), str(source)
+
+
 class Image(rows.Module):
     """Two convolutions, and a gate of each channel between them."""
 

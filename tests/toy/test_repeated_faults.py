@@ -18,6 +18,33 @@ from padiff.trace import Flow, ModuleRecord, ParameterRecord, joint
 X = np.random.default_rng(0).standard_normal((2, 6, 4)).astype(np.float32)
 
 
+def twice(base: Any, linear: Any, slope: float) -> Any:
+    """Return a model that calls a block on what it is given, and on zeros."""
+
+    class Block(base):
+        def __init__(self) -> None:
+            self.into, self.out = linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.out(F.tanh(self.into(x) - self.into(x * 0.0)) * slope)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.block = Block()
+
+        def forward(self, x: Any) -> Any:
+            return self.block(x) + self.block(x - x)
+
+    return Model()
+
+
+def test_a_fault_that_shows_in_another_calls_gradients_alone_is_one_source() -> None:
+    """The second call was a source of its own, backward."""
+    report = padiff.diff(twice(rows.Module, rows.Linear, 1.0), twice(columns.Layer, columns.Dense, 1.1), X)
+    (source,) = report.sources
+    assert str(source.cause) == "mul(_, 1.1) in the candidate only", str(report)
+
+
 class Sampling(rows.Module):
     """A block: a layer, a norm and an activation, and each two points added up."""
 

@@ -153,10 +153,10 @@ class Value:
 
     array: Array
     plain: NDArray[np.float64]
-    """In float64; what masks is one number, whatever it is, and of two numbers these are 0 and 1, the rarer one."""
+    """In float64; what masks is one number, whatever it is, and of a mask's two numbers the rarer one is 1."""
     figures: tuple[float, float, float]
     both: tuple[float, float] | None = None
-    """Of two numbers, as a mask holds, what the commoner one is, and the rarer."""
+    """Of two numbers, of which one is 0 or masks, what the commoner one is, and the rarer."""
 
     @classmethod
     def of(cls, array: Array) -> Value:
@@ -166,11 +166,13 @@ class Value:
         if masked.any():
             plain[masked] = -1 - 2 * np.abs(plain[~masked]).max(initial=0)
         both = _two_of(plain)
-        if both is not None:
+        if both is not None and (0.0 in both or masked.any()):
             first = array.reshape(-1)[np.flatnonzero(plain.reshape(-1) == both[0])[0]]
             rarer = array.reshape(-1)[np.flatnonzero(plain.reshape(-1) == both[1])[0]]
             plain = (plain == both[1]).astype(np.float64)
             both = float(first), float(rarer)
+        else:
+            both = None
         with np.errstate(all="ignore"):
             flat = plain.reshape(-1)
             figures = float(np.linalg.norm(flat)), float(flat.sum()), float(np.dot(flat * flat, flat))

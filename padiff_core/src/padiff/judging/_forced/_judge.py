@@ -235,7 +235,9 @@ class Judge:
         written = [
             one for pair in parting if "same" in pair.memory and (one := self.alignment.around(pair)) is not None
         ]
-        known = {pair.key for pair in (*parting, *written)}
+        # What is wrong in the code of one call may show in another one's gradients alone (there it is given zeros).
+        again = [one for pair in parting for one in self.alignment.using(pair.candidate.path)]
+        known = {pair.key for pair in (*parting, *written, *again)}
         root = self.alignment.pairs[0]
         # The code around a call that gives another shape by its own fault works on wrong shapes, too.
         reshaped = [s.pair for s in earlier if s.ruling.rests_on("other_output")]
