@@ -117,3 +117,27 @@ def test_a_layer_that_is_called_for_another_is_one_source(due: int) -> None:
     assert [source.reference.path, source.candidate.path] == [f"layers.{due}", "layers.2"], str(report)
     said = [one.figures for one in source.evidence if one.kind == "another_layer"]
     assert said == [{"called": "layers.2", "due": [f"layers.{due}"]}], str(report)
+
+
+def normed(base: Any, linear: Any, norm: Any, *, again: bool) -> Any:
+    """Return a model of two norms, which have the same weights yet; or one of them is used twice."""
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.one, self.two, self.first, self.second = linear(4, 4), linear(4, 4), norm(4), norm(4)
+
+        def forward(self, x: Any) -> Any:
+            x = self.one(self.first(x)) + x
+            return self.two((self.first if again else self.second)(x))
+
+    return Model()
+
+
+def test_a_module_that_another_stands_in_for_is_named_where_gradients_alone_tell() -> None:
+    """Outputs are equal as long as both norms have the weights that they begin with."""
+    ours = normed(rows.Module, rows.Linear, rows.LayerNorm, again=False)
+    for norm in (ours.first, ours.second):
+        norm.weight.data[...], norm.bias.data[...] = 1, 0
+    report = padiff.diff(ours, normed(columns.Layer, columns.Dense, columns.LayerNormalization, again=True), X)
+    assert not report.aligned, str(report)
+    assert "the reference calls second; the candidate has second, and never calls it" in str(report), str(report)

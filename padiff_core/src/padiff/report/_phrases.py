@@ -183,6 +183,7 @@ EVIDENCE: Mapping[str, Phrase] = {
     "whole_numbers": "whole numbers differ",
     **EVIDENCE_OF_VALUES,
     "uncalled": "the reference has the output of {reference} there; the candidate has {candidate}, and never uses it",
+    "uncalled_holder": "the reference calls {reference}; the candidate has {candidate}, and never calls it",
     "float64_differs": "settled by replaying both sides in float64, where rounding stays below {bound:.0e}",
     "float64_agrees": "the same in float64 (difference {wide:.1e}), natively {local:.1e} (noise floor {floor:.1e})",
     "digits_lost": "the same in float64 (difference {wide:.1e}), but in its own type the candidate's code loses digits "

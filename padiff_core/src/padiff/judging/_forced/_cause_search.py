@@ -103,22 +103,44 @@ def with_uncalled_named(
 
     The module is never called, and no gradient reaches its parameters: whoever copied it forgot to call it.
     """
-    made = dict(_made(known, traces, forced))
+    uncalled = list(_uncalled(known, traces, forced))
+    made, holders = (dict(one) for one in (_made(uncalled, traces[0]), _holders(uncalled)))
     for one in suspicions:
-        spot = one.spot
+        spot, held = one.spot, one.held
         paths = None if spot is None or one.phase is not Phase.FORWARD else made.get(spot.reference.token)
+        kind = "uncalled"
+        if held is not None and one.phase is Phase.BACKWARD:
+            paths, kind = holders.get(held.parameter.path), "uncalled_holder"
         if paths is not None and one.verdict is Verdict.DIFFERS:
-            said = Evidence("uncalled", {"reference": paths[0], "candidate": paths[1]})
+            said = Evidence(kind, {"reference": paths[0], "candidate": paths[1]})
             one = attrs.evolve(one, ruling=one.ruling.resting_on(said))
         yield one
 
 
-def _made(known: Correspondence, traces: tuple[Trace, Trace], forced: Forced) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield the tokens of what the reference's counterparts of modules without use give, with both paths."""
+def _uncalled(
+    known: Correspondence, traces: tuple[Trace, Trace], forced: Forced
+) -> Iterator[tuple[UnitMatch, tuple[str, str]]]:
+    """Yield the matches of modules that the candidate alone does not use, with both paths."""
     ours, theirs = (trace.by_module() for trace in traces)
     for match in known.matches:
         paths = match.reference.module.path, match.candidate.module.path
         held = {link.candidate.parameter.path for link in match.links}
-        if held and paths[1] not in theirs and held.isdisjoint(forced.reached):
-            for call in ours.get(paths[0], ()):
-                yield from ((leaf.token, paths) for leaf in call.outputs if not call.children)
+        if held and paths[0] in ours and paths[1] not in theirs and held.isdisjoint(forced.reached):
+            yield match, paths
+
+
+_Uncalled = Iterable[tuple[UnitMatch, tuple[str, str]]]
+
+
+def _made(uncalled: _Uncalled, trace: Trace) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield the tokens of what the reference's counterparts of modules without use give, with both paths."""
+    ours = trace.by_module()
+    for _, paths in uncalled:
+        for call in ours[paths[0]]:
+            yield from ((leaf.token, paths) for leaf in call.outputs if not call.children)
+
+
+def _holders(uncalled: _Uncalled) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the paths of the parameters of modules without use, with both modules'."""
+    for match, paths in uncalled:
+        yield from ((link.candidate.parameter.path, paths) for link in match.links)
