@@ -162,6 +162,10 @@ Refusal = Mapping[str, str | None]
 DOES_NOT_ARISE: Refusal = {"refused_by": None, "error": ""}
 
 
+Ruled = tuple[Ruling, bool]
+"""How a value is ruled on, and whether a difference arises there."""
+
+
 def refusal(side: str, error: Exception) -> Refusal:
     """Return that a side cannot run there, with the first line of its error."""
     if isinstance(error, NotRepeated):

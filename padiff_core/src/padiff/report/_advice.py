@@ -34,7 +34,7 @@ def _is_region(source: Finding) -> bool:
 
 def _place_in_script(source: Finding) -> Phase | None:
     """Return whether it is a script's loss, or what it does to weights; None for what the model does."""
-    loss = source.rests_on("sent_alike") or source.is_caused_by("loss_scaled")
+    loss = source.rests_on("sent_alike") or source.rests_on("sent_by_row") or source.is_caused_by("loss_scaled")
     return Phase.LOSS if loss else source.phase if source.phase in _IN_SCRIPTS else None
 
 

@@ -291,8 +291,12 @@ EVIDENCE: Mapping[str, Phrase] = {
         "weights, terms, or another reduction"
     ),
     "sent_alike": (
-        "in each of {rows} rows it is {times:.3g} times the reference's, as a rule, where rounding goes either way: "
+        "over {rows} rows it is {times:.4g} times the reference's, as a rule, where rounding goes either way: "
         "another loss (targets that are smoothed, a factor)"
+    ),
+    "sent_by_row": (
+        "of {rows} rows each has a factor of its own, {least:.3g} to {most:.3g}, by more than what the outputs are "
+        "apart explains: another loss (weights of classes or rows, a mask)"
     ),
     "losses_of_runs": "{reference:.9g} in the reference, {candidate:.9g} in the candidate",
     **EVIDENCE_OF_STEPS,

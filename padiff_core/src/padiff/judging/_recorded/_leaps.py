@@ -21,8 +21,9 @@ from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._sent_alike import of_each_row
 from padiff.judging._sizes import Held, Size, is_noise, says_the_same_here, size_beside_masks
-from padiff.judging._suspicion import AGREEING, Ruling, Suspicion, contrasted, suspicion_of, value_at
+from padiff.judging._suspicion import AGREEING, Ruled, Ruling, Suspicion, contrasted, suspicion_of, value_at
 from padiff.numerics import (
+    ACCUMULATION,
     CONSTANT,
     FLOORS,
     NEGLIGIBLE,
@@ -155,8 +156,7 @@ class Leaps:
             return False
         if difference(few, fewer).rel_l2 > SAME(epsilon_of(ours.dtype, theirs.dtype)):
             return False
-        size = self.size(ours, theirs)
-        return size is not None and size.error <= SAME(size.eps)
+        return (size := self.size(ours, theirs)) is not None and size.error <= SAME(size.eps)
 
     def size(self, ours: Leaf, theirs: Leaf) -> Size | None:
         """Return how far apart two values are; None where one of them was not kept."""
@@ -189,7 +189,7 @@ class Leaps:
             found = suspicion_of(owner, Phase.FORWARD, value_at(spot), ruling, check)
             yield attrs.evolve(found, arises=source)
 
-    def _ruled(self, owner: Pair, size: Size, known: Level) -> tuple[Ruling, bool]:
+    def _ruled(self, owner: Pair, size: Size, known: Level) -> Ruled:
         figures = Figures.of(size.difference)
         alone = owner.reference.leaf and owner.candidate.leaf
         if size.close is not None or size.difference.equal:
@@ -204,23 +204,26 @@ class Leaps:
             return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
         return self._by_leap(size, known, NEGLIGIBLE, RANDOM if alone else SAME)
 
-    def _by_leap(self, size: Size, known: Level, negligible: Threshold, most: Threshold = SAME) -> tuple[Ruling, bool]:
+    def _by_leap(
+        self, size: Size, known: Level, negligible: Threshold, most: Threshold = SAME, times: float = FLOORS
+    ) -> Ruled:
         """Rule on a value by what its code was given; by rounding alone it may leap by the ``most``.
 
-        Where the user gave a rule, that decides; and the difference arises where what its code was given is nearer.
+        What casts of one side round goes on so many ``times``. Where the user gave a rule, that decides; and the
+        difference arises where what its code was given is nearer.
         """
         figures = Figures.of(size.difference)
         if size.close is not None:
             evidence = Evidence("within_tolerance" if size.close else "outside_tolerance")
             verdict = Verdict.WITHIN_TOLERANCE if size.close else Verdict.DIFFERS
-            follows = (_consequence(known),) if known.differs and not size.close else ()
+            follows = (known.consequence,) if known.differs and not size.close else ()
             arises = not known.differs and size.error > FLOORS * known.error
             return Ruling(verdict, figures, (evidence, *follows)), arises
         if size.difference.equal:
             return Ruling(Verdict.EQUAL, figures, ()), False
         drift = max(self._drift.whole, known.drift)
         sent = (NEGLIGIBLE if negligible is NEGLIGIBLE else NEGLIGIBLE_SENT)(known.cast)
-        one_sided = min(max(sent, FLOORS * known.error), SAME(known.cast))
+        one_sided = min(max(sent, times * known.error), SAME(known.cast))
         bound = max(SAME(size.eps), NEGLIGIBLE(known.eps), one_sided, VANISHES * drift)
         least = min(VANISHES * negligible(size.eps), most(size.eps))  # coarse: not the whole
         leaps = size.error > max(VANISHES * max(known.error, CONSTANT(size.eps), drift), least)
@@ -233,9 +236,9 @@ class Leaps:
             return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_before"),)), False
         if leaps:
             return Ruling(Verdict.DIFFERS, figures, (Evidence.of("leap", known=known.error, made=size.error),)), True
-        if size.error <= FLOORS * known.rounded:
+        if size.error <= times * known.rounded:
             return Ruling(Verdict.ROUNDING, figures, (Evidence("rounding_magnified"),)), False
-        return Ruling(Verdict.DIFFERS, figures, (_consequence(known),)), False
+        return Ruling(Verdict.DIFFERS, figures, (known.consequence,)), False
 
     def backward(self) -> Iterator[Suspicion]:
         """Yield the gradients that differ, in the order of the backward pass; said after `forward`."""
@@ -294,8 +297,8 @@ class Leaps:
             if how is not None and ruling.verdict not in AGREEING:
                 ruling, source = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence(how),)), False
                 self.magnified.setdefault(spot.pair, how)
-            ruling, source = of_each_row(ruling, source, spot, size, known, self.meter)
-            rounded = how is not None or (known.rounded and size.error > UNSETTLED(size.eps))
+            ruling, source = of_each_row(ruling, source, spot, size, known, self.meter, self.alignment)
+            rounded = how or ruling.rests_on("rounding_magnified") or known.rounded * (size.error > UNSETTLED(size.eps))
             level.rounded = size.error if rounded and ruling.verdict in AGREEING else 0.0
             level.random, level.differs = known.random, ruling.verdict is Verdict.DIFFERS
             level.vaguely(known, size.least)
@@ -333,18 +336,15 @@ class Leaps:
     def _is_kept(self, spot: Spot) -> bool:
         return spot.reference.token in self.reference.values and spot.candidate.token in self.candidate.values
 
-    def left(
-        self, size: Size, users: list[Pair], gradient: Callable[[], tuple[Held, Held]] | None = None
-    ) -> tuple[Ruling, bool]:
+    def left(self, size: Size, users: list[Pair], gradient: Callable[[], tuple[Held, Held]] | None = None) -> Ruled:
         """Rule on a parameter's ``gradient``, or a buffer after the run, by what the calls that use it were given."""
         known, levels = Level(), self.gradients if gradient else self.levels
         for pair in users or self.alignment.pairs[:1]:
             known.add(levels.get(pair.key, Level()))
-        ruling, source = self._by_leap(size, known, NEGLIGIBLE_GRADIENT if gradient else NEGLIGIBLE)
+        # Near a loss's least the terms of a parameter's gradient cancel, and what is left rounds by far more.
+        ruling, source = self._by_leap(
+            size, known, *((NEGLIGIBLE_GRADIENT, SAME, ACCUMULATION) if gradient else [NEGLIGIBLE])
+        )
         coarse = source and size.close is None and size.error <= NEGLIGIBLE(known.eps)
         rounds = gradient and coarse and is_noise(*gradient(), known.eps)  # a sum of what ranks, or slices, round so
         return (attrs.evolve(ruling, verdict=Verdict.ROUNDING, evidence=()), False) if rounds else (ruling, source)
-
-
-def _consequence(known: Level) -> Evidence:
-    return Evidence.of("consequence", known=known.error)

@@ -12,7 +12,7 @@ from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.numerics import epsilon_of
 from padiff.parameters import Correspondence
-from padiff.report import SIDES
+from padiff.report import SIDES, Evidence
 from padiff.trace import Leaf, Trace
 
 
@@ -62,6 +62,11 @@ class Level:
         if least:
             self.add(known)
             self.least = True
+
+    @property
+    def consequence(self) -> Evidence:
+        """Return that a difference may follow from what is known."""
+        return Evidence.of("consequence", known=self.error)
 
 
 _FIELDS = tuple(attrs.fields_dict(Level))

@@ -33,6 +33,7 @@ from padiff.judging._recorded._one_fault import beside_equal_gradients, is_loss_
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._penalty import of_penalty
 from padiff.judging._recorded._script_notes import setting_notes, unlike_casts, unlike_scripts, without_settings_seen
+from padiff.judging._recorded._sent_alike import by_rows
 from padiff.judging._recorded._state import (
     frozen_in,
     frozen_together,
@@ -218,7 +219,9 @@ class Recorded(Gathered):
         parameter is not known, this is said of the model's outputs alone: all others follow from theirs.
         """
         inside = [
-            one for one in told if one.phase is Phase.BACKWARD and one.spot is not None and not _is_end(one, "input")
+            one
+            for one in told
+            if one.phase is Phase.BACKWARD and one.spot is not None and not _is_end(one, "input") and not by_rows(one)
         ]
         differs = any(one.verdict is Verdict.DIFFERS for one in told if one not in inside)
         if not inside or differs or self.rule is not None:
