@@ -305,3 +305,38 @@ def test_a_momentum_of_statistics_is_the_cause_behind_casts(tmp_path: Path, mome
     (source,) = report.sources
     assert (source.candidate.path, source.cause.name) == ("norm", "settings"), str(report)
     assert "momentum" in source.cause.parameters
+
+
+@pytest.mark.parametrize(("rate", "limit", "name"), [(0.01, np.inf, ""), (0.0101, np.inf, "lr"), (0.01, 0.05, "")])
+def test_master_weights_tell_what_a_narrower_model_is_stepped_with(
+    tmp_path: Path, rate: float, limit: float, name: str
+) -> None:
+    """Nothing of the optimizer was known: no note told of another rate, and gradients that were clipped passed."""
+    np.random.seed(0)
+    models = Net(low=False), Net(low=True)
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        other.data = one.data.astype(ml_dtypes.bfloat16)
+        one.data[...] = other.data
+    for model, folder, lr in zip(models, "ab", (0.01, rate), strict=True):
+        held = list(model.parameters())
+        wide = [rows.Tensor(one.data.astype(np.float32), requires_grad=True) for one in held]
+        masters = held if folder == "a" else wide
+        optimizer, rng = rows.SGD(masters, lr), np.random.default_rng(1)
+        with padiff.record(model, tmp_path / folder) as recorder:
+            for _ in range(2):
+                y = model(rows.Tensor(rng.standard_normal((8, SIZE), dtype=np.float32)))
+                (y * y).mean().backward()
+                gradients = [one.grad.astype(np.float32) for one in held]
+                norm = np.sqrt(sum(float((one**2).sum()) for one in gradients))
+                share = min(1.0, limit / norm) if folder == "b" else 1.0
+                for master, gradient in zip(masters, gradients, strict=True):
+                    master.step.grad = gradient * np.float32(share)
+                optimizer.step()
+                for one, master in zip(held, masters, strict=True):
+                    one.data[...] = master.data.astype(one.data.dtype)
+                    one.step.grad = None
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    told = [one.cause and list(one.cause.parameters) for one in report.sources]
+    assert told == [["gradients"]] * (limit < 1), str(report)
+    assert {note.data["name"] for note in report.notes if note.kind == "optimizer_setting"} == {*filter(None, [name])}

@@ -101,12 +101,21 @@ def test_what_is_left_of_a_scale_is_a_difference(tmp_path: Path) -> None:
     assert [one.candidate.path for one in report.sources] == [""]
 
 
-def test_where_both_clip_a_scale_is_told(tmp_path: Path) -> None:
-    """Whatever the loss is scaled by, clipping leaves the same step."""
-    for name, doings in (("right", [divided(N), by_norm(0.01)]), ("wrong", [by_norm(0.01)])):
-        report = trained(tmp_path / name, doings, [by_norm(0.01)])
-        (source,) = report.sources
-        assert source.cause.name == "loss_scaled", name
+@pytest.mark.parametrize(
+    ("doings", "causes"),
+    [
+        ([divided(N), by_norm(0.01)], []),
+        ([by_norm(0.01)], []),
+        ([divided(N), by_norm(0.011)], ["gradients"]),
+        ([by_norm(0.01), divided(N)], ["gradients"]),
+    ],
+    ids=["right", "not taken back", "another limit", "taken back behind"],
+)
+def test_where_both_clip_a_scale_is_noted(tmp_path: Path, doings: list[Clip], causes: list[str]) -> None:
+    """Whatever the loss is scaled by, clipping to one norm leaves the same step: right scripts were told apart."""
+    report = trained(tmp_path, doings, [by_norm(0.01)])
+    assert [name for one in report.sources for name in one.cause.parameters] == causes, str(report)
+    assert [note.kind for note in report.notes if "scaled" in note.kind] == ["loss_scaled_and_clipped"]
 
 
 def at_first(done: Clip) -> Clip:

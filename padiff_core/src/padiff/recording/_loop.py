@@ -15,7 +15,7 @@ from padiff.garbage import collecting_later
 from padiff.recording._describe import describe, parameter_record
 from padiff.recording._flow import Follower
 from padiff.recording._functions import plain_model
-from padiff.recording._optimizer_settings import settings_by_path, step_settings
+from padiff.recording._optimizer_settings import MasterWeights, settings_by_path, step_settings
 from padiff.recording._places import Places
 from padiff.recording._step_recorder import Chosen, StepRecorder
 from padiff.trace import Background, Flow, Kept, RunWriter, SteppedRecord, Trace
@@ -49,6 +49,7 @@ class Loop(Listener):
         self._recorder: StepRecorder | None = None
         self._follower: Follower | None = None
         """What follows the dataflow of the first step that is recorded: which parameters' values reach which."""
+        self._masters = MasterWeights()
         self._written = 0
         """The number behind that of the last step that was written."""
         self._counted = False
@@ -135,20 +136,23 @@ class Loop(Listener):
         return recorder
 
     def _step_settings(self, number: int) -> list[SteppedRecord]:
-        return step_settings(self.model.adapter, self.model.parameters().values(), self.optimizers[number])
+        about = self.model.adapter, self.model.parameters().values(), self.optimizers[number]
+        self._masters.find(*about)
+        return step_settings(*about, self._masters.paths)
 
     def _about_to_step(self, number: int, gradients: Iterable[tuple[Any, Any]]) -> None:
         """Keep what an optimizer steps with, as the script left it: behind its clipping and its schedule."""
         if self._recorder is not None:
             self._recorder.stepped[number] = self._step_settings(number)
             paths = {id(one.native): path for path, one in self.model.parameters().items()}
-            self._recorder.about_to_step(paths, gradients)
+            self._recorder.about_to_step({**self._masters.paths, **paths}, gradients)
 
     def _any_about_to_step(self, optimizer: Any, gradients: Iterable[tuple[Any, Any]]) -> None:
         """Keep it of whichever optimizer holds parameters of the model, where the user named none."""
-        adapter, parameters = self.model.adapter, self.model.parameters().values()
+        about = self.model.adapter, self.model.parameters().values(), optimizer
+        self._masters.find(*about)
         numbers = [number for number, one in enumerate(self.optimizers) if one is optimizer]
-        if numbers or settings_by_path(adapter, parameters, optimizer) is not None:
+        if numbers or settings_by_path(*about, self._masters.paths) is not None:
             self.optimizers = self.optimizers if numbers else [*self.optimizers, optimizer]
             self._about_to_step((numbers or [len(self.optimizers) - 1])[0], gradients)
 

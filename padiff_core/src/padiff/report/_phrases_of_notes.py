@@ -165,6 +165,11 @@ NOTES: Mapping[str, Phrase] = {
         "the gradients of the loss cancel to rounding in {modules:few}: what is behind in the backward pass is not "
         "compared; choose another loss, not a mean over what a normalisation gives"
     ),
+    "loss_scaled_and_clipped": (
+        "the {side}'s backward pass starts from {times:g} times the other's gradients, and both clip: they are "
+        "compared divided by that; whether it is taken back before they are clipped shows in no recorded step, record "
+        "one in which neither clips to see it"
+    ),
     "loss_scaled": (
         "the {side} scales its loss by {times:g}, and gradients back before the step: its gradients are compared "
         "divided by that"

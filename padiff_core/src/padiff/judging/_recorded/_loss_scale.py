@@ -13,7 +13,7 @@ from padiff.judging._recorded._one_fault import starts
 from padiff.judging._recorded._taken_back import TakenBack, plain_factor
 from padiff.judging._sizes import held, magnitude, projected
 from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of, work_of
-from padiff.report import Cause, Finding, Note
+from padiff.report import SIDES, Cause, Finding, Note
 from padiff.trace import ReadStore, Summary, Trace
 
 _EPS = epsilon_of("float32")
@@ -38,7 +38,7 @@ def with_one_scale(
     That is known where one side's optimizer was given every gradient as it arrived, and the other's each by one factor
     smaller or larger than it arrived, by which its backward pass started off; or both by powers of two. What else the
     loss is scaled by stays in the gradients, and is told. Where both sides clip, a wrong factor would be clipped away:
-    there the other steps tell whether it is taken back.
+    there the other steps tell whether it is taken back, or a note that it does not show.
     """
     traces = sides[0].trace, sides[1].trace
     started = _started(traces, alignment)
@@ -50,16 +50,27 @@ def with_one_scale(
     clipped = 1.0 not in (ours, theirs) and not all(math.log2(one).is_integer() for one in (ours, theirs))
     side = int(abs(math.log(theirs)) > abs(math.log(ours)))
     times = plain_factor(theirs / ours if side else ours / theirs)
-    if clipped and not taken_back.is_shown(side, times):
+    shown = taken_back.is_shown(side, times) if clipped else True
+    hidden = shown is None
+    if shown is False:
         return sides, None
+    if hidden:  # what the optimizers were given tells whether both clip alike
+        side = int(started > 1)
+        times = plain_factor(started if side else 1 / started, _rounded(alignment))
     close = ACCUMULATED(_EPS) if clipped else math.log(2) / 2
     off = math.log(started if side else 1 / started)
-    if not abs(off - math.log(times)) < min(abs(off), close):
+    if not hidden and not abs(off - math.log(times)) < min(abs(off), close):
         return sides, None  # it is clipped, say
     found = [sides[0], sides[1]]
     found[side] = attrs.evolve(sides[side], trace=_divided(traces[side], times))
-    note = Note("loss_scaled", {"side": ("reference", "candidate")[side], "times": float(f"{times:.4g}")})
-    return (found[0], found[1]), note
+    kind = "loss_scaled_and_clipped" if hidden else "loss_scaled"
+    return (found[0], found[1]), Note(kind, {"side": SIDES[side], "times": float(f"{times:.4g}")})
+
+
+def _rounded(alignment: Alignment) -> float:
+    """Return how far rounding moves the size of what a backward pass starts from."""
+    types = [leaf.dtype for top in alignment.tops for both in top.made for leaf in both]
+    return ACCUMULATED(max(_EPS, epsilon_of(*types)))
 
 
 def scaled_alike(one: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Finding:

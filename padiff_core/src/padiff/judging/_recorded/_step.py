@@ -85,7 +85,7 @@ class Recorded(Gathered):
         """
         first, differed = not self.calls, self.differs
         sides, scaled = with_one_scale(sides, known.alignment, step, self.taken_back)
-        self.notes += [] if scaled is None or scaled in self.notes else [scaled]
+        self.notes += [] if scaled is None or differed or scaled in self.notes else [scaled]
         traces = sides[0].trace, sides[1].trace
         why = why_forward_only(traces, known.alignment)
         self.backward |= why is None

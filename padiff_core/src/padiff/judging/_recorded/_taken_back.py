@@ -38,14 +38,15 @@ class TakenBack:
         """Return what both sides did in the step before one, where both runs hold it."""
         return self.traces_of(step - 1) if step - 1 in self.steps else None
 
-    def is_shown(self, side: int, times: float) -> bool:
-        """Return whether in some step that side divides by as much, and the other hands on what arrives."""
-        for step in self.steps:
-            found = self.by(step, self.traces_of(step))
-            own = found[side]
-            if found[1 - side] == 1.0 and own is not None and abs(own / times - 1) <= ACCUMULATED(_EPS):
-                return True
-        return False
+    def is_shown(self, side: int, times: float) -> bool | None:
+        """Return whether in some step that side divides by as much, and the other hands on what arrives.
+
+        None where there is no step in which the other does.
+        """
+        found = [self.by(step, self.traces_of(step)) for step in self.steps]
+        shown = [one[side] for one in found if one[1 - side] == 1.0]
+        close = any(own is not None and abs(own / times - 1) <= ACCUMULATED(_EPS) for own in shown)
+        return close if shown else None
 
     def _between_steps(self, step: int, traces: Traces) -> Factors:
         """Return it of all that arrived since the optimizers' step before."""
@@ -75,14 +76,14 @@ def _factor(trace: Trace, earlier: Sequence[Trace]) -> float | None:
     if not known or any(magnitude(one) for one in rest):
         return None  # what arrived is not known
     shares = [one.times for one in known.values()]
-    if not min(shares) > 0 or any(one.cut for one in known.values()):
+    if not min(shares) > 0 or all(one.cut for one in known.values()):  # one may seem to be by chance
         return None
     if max(shares) / min(shares) - 1 > ACCUMULATED(_EPS):
         return None
     return plain_factor(1 / max(shares))
 
 
-def plain_factor(times: float) -> float:
+def plain_factor(times: float, close: float = ACCUMULATED(_EPS)) -> float:
     """Return a factor, or the power of two that it is but for rounding: which rounds no gradient."""
     whole = 2.0 ** round(math.log2(times))
-    return whole if abs(times / whole - 1) <= ACCUMULATED(_EPS) else times
+    return whole if abs(times / whole - 1) <= close else times
