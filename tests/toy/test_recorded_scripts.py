@@ -191,12 +191,34 @@ def in_one_step(
     clear: bool = True,
     term: float = 0.0,
     extra: bool = False,
+    late: bool = False,
+    momentum: float = 0.0,
+    maker_first: bool | None = None,
 ) -> None:
-    """Train two modules in turns within one recorded step: the critic's gradients come behind its own steps, too."""
-    optimizers = [rows.SGD(one.parameters(), 0.1) for one in (model.critic, model.maker)]
+    """Train two modules in turns within one recorded step: the critic's gradients come behind its own steps, too.
+
+    What is frozen may be trained again as ``late`` as behind the next step's first call. Unless ``maker_first`` is None
+    the maker is called for each of both.
+    """
+    optimizers = [rows.SGD(model.critic.parameters(), 0.1, momentum), rows.SGD(model.maker.parameters(), 0.1)]
+
+    def train_maker(x: Any, fake: Any) -> None:
+        for parameter in model.critic.parameters() if freeze else ():
+            parameter.requires_grad = False
+        fake = fake if maker_first is None else model.maker(rows.Tensor(x[::-1].copy()))[0]
+        (model.critic(fake)[0] * np.linspace(0, scale, SIZE, dtype=np.float32)).mean().backward()
+        optimizers[1].step()
+        optimizers[1].clear()
+        for parameter in () if late else model.critic.parameters():
+            parameter.requires_grad = True
+
     with padiff.record(model, folder, optimizer=optimizers) as recorder:
         for x in batches():
+            if maker_first:
+                train_maker(x, None)
             fake = model.maker(rows.Tensor(x.copy()))[0]
+            for parameter in model.critic.parameters():
+                parameter.requires_grad = True
             for _ in range(turns):
                 if clear:
                     optimizers[0].clear()
@@ -208,20 +230,20 @@ def in_one_step(
                     loss = loss + model.critic(detached(fake) * 0.5)[0].mean()
                 loss.backward()
                 optimizers[0].step()
-            for parameter in model.critic.parameters() if freeze else ():
-                parameter.requires_grad = False
-            (model.critic(fake)[0] * np.linspace(0, scale, SIZE, dtype=np.float32)).mean().backward()
-            optimizers[1].step()
-            optimizers[1].clear()
-            for parameter in model.critic.parameters():
-                parameter.requires_grad = True
+            if not maker_first:
+                train_maker(x, fake)
             recorder.step()
 
 
-@pytest.mark.parametrize(("side", "turns"), [(0, 1), (1, 1), (1, 2)])
-def test_gradients_behind_the_step_of_one_side_are_no_difference(tmp_path: Path, side: int, turns: int) -> None:
-    """A critic that is frozen as the maker is trained, behind its own step: of its gradients more come on one side."""
-    report = both(tmp_path, in_one_step, *({"turns": turns, "freeze": number == side} for number in (0, 1)))
+@pytest.mark.parametrize(("side", "turns", "late"), [(0, 1, False), (1, 1, False), (1, 2, False), (1, 1, True)])
+def test_gradients_behind_the_step_of_one_side_are_no_difference(
+    tmp_path: Path, side: int, turns: int, late: bool
+) -> None:
+    """A critic that is frozen as the maker is trained, behind its own step: of its gradients more come on one side.
+
+    It may be so still as the next step begins: no gradient of it was recorded there.
+    """
+    report = both(tmp_path, in_one_step, *({"turns": turns, "freeze": n == side, "late": late} for n in (0, 1)))
     assert report.aligned, str(report)
     (note,) = {(note.kind, note.data["side"]) for note in report.notes if note.kind == "unused_gradients"}
     assert note[1] == ("candidate", "reference")[side]
@@ -232,6 +254,19 @@ def test_a_fault_beside_gradients_behind_the_step_is_found(tmp_path: Path, turns
     report = both(tmp_path, in_one_step, {"turns": turns}, {"turns": turns, "freeze": True, "scale": 2.0})
     (source,) = report.sources
     assert (source.phase, source.candidate.path) == (Phase.BACKWARD, "critic")
+
+
+def test_a_momentum_beside_gradients_behind_the_step_is_the_cause(tmp_path: Path) -> None:
+    """Of its gradients more came on one side, and its later steps were taken for unsure: there was no source."""
+    (source,) = both(tmp_path, in_one_step, {"momentum": 0.5}, {"momentum": 0.9, "freeze": True}).sources
+    assert (source.step, source.phase, source.candidate.path) == (1, Phase.UPDATE, "critic")
+    assert list(source.cause.parameters) == ["momentum"]
+
+
+def test_optimizers_that_step_in_another_order_are_one_source(tmp_path: Path) -> None:
+    """Each of both modules was one: what steps it comes before its call on one side alone."""
+    report = both(tmp_path, in_one_step, {"maker_first": False}, {"maker_first": True})
+    assert [one.cause and one.cause.name for one in report.sources] == ["stepped_before"], str(report)
 
 
 def test_a_term_that_comes_past_all_calls_is_found_in_front_of_the_step(tmp_path: Path) -> None:

@@ -97,6 +97,8 @@ class Loop(Listener):
                 self._recorder = self._opened()
             if not self._written and plain_model(self.model) is self.model:
                 self._follower = Follower(self.model, self._recorder)
+        elif self._recorder.open_call() is None:
+            self._recorder.watch_parameters(self.model)
         return (self._follower or self._recorder).enter(module, args, kwargs)
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:

@@ -33,6 +33,8 @@ class StepRecorder(Recorder):
         self._path = ""
         self._gives = False
         """Whether what comes next is the first output of the module at that path."""
+        self._watched: set[str] = set()
+        """Paths of parameters whose gradients are waited for."""
         self._partial: dict[str, list[int]] = {}
         self._sent: dict[int, list[int]] = {}
         """Token of a value -> the gradients that came to it, one of each backward pass."""
@@ -116,10 +118,15 @@ class StepRecorder(Recorder):
         return self._kept(parameter, name, where, ended=ended, extremes=extremes)
 
     def watch_parameters(self, model: Model) -> None:
-        """Wait for the gradients of parameters, which a script may clear before the step is over."""
+        """Wait for the gradients of parameters, which a script may clear before the step is over.
+
+        What is frozen may be no more for a later call, and is waited for from then on.
+        """
         wanted = "gradients" in model.adapter.capabilities and self._kind != "structure"
         for path, parameter in model.parameters().items() if wanted else ():
-            if parameter.trainable and model.adapter.tensor(parameter.native).differentiable:
+            known = path in self._watched or not parameter.trainable
+            if not known and model.adapter.tensor(parameter.native).differentiable:
+                self._watched.add(path)
                 self.hooks.add(model.on_gradient(parameter, self._adding(path, tuple(parameter.shape))).close)
 
     def _adding(self, path: str, shape: tuple[int, ...]) -> Callable[[Tensor], None]:

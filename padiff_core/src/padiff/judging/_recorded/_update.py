@@ -38,11 +38,12 @@ Handed = tuple[dict[str, GivenGradient], dict[str, GivenGradient]]
 def unsure_of(meter: Meter, known: Correspondence) -> Iterator[str]:
     """Yield the candidate's parameters whose gradients rounding alone left further apart than it does values.
 
-    What an optimizer keeps of them is no more the same, and nor are its later steps.
+    What an optimizer keeps of them is no more the same, and nor are its later steps. What comes behind its step is none
+    of that.
     """
     for _, link in known.links:
         if not link.buffer and link.differentiated:
-            size = meter.of_link(link, "gradient")
+            size = meter.of_link(link, "used")
             if size is not None and size.error > SAME(size.eps):
                 yield link.candidate.parameter.path
 
