@@ -80,11 +80,16 @@ def train(
     convention: bool = False,
     signs: bool = False,
     evaluated: bool = False,
+    parts: bool = False,
+    rate: float = 0.1,
     **options: Any,
 ) -> None:
-    """Record steps behind each of which, or before, a script averages the weights and copies the buffers."""
+    """Record steps behind each of which, or before, a script averages the weights and copies the buffers.
+
+    It calls the model, or those of its ``parts`` that it trains.
+    """
     home = rows if isinstance(model, rows.Module) else columns
-    optimizer, rng = (Signs if signs else rows.SGD)(model.net.parameters(), 0.1), np.random.default_rng(1)
+    optimizer, rng = (Signs if signs else rows.SGD)(model.net.parameters(), rate), np.random.default_rng(1)
     if signs and convention:
         optimizer.rounds = -1
 
@@ -99,7 +104,7 @@ def train(
         for _ in range(3):
             variance = buffers(model.net)[1]
             before = variance.data.copy()
-            y = model(home.Tensor(rng.standard_normal((15, SIZE), dtype=np.float32)))
+            y = (model.net if parts else model)(home.Tensor(rng.standard_normal((15, SIZE), dtype=np.float32)))
             if convention:  # without Bessel's correction
                 kept = before * 0.9
                 variance.data[...] = kept + (variance.data - kept) * (14 / 15)
@@ -151,10 +156,30 @@ def test_averages_of_what_rounding_alone_moves_are_averages(tmp_path: Path, eval
     assert report.aligned, str(report)
 
 
-@pytest.mark.parametrize("how", [{}, {"signs": True, "port": Port, "convention": True}])
+def test_what_an_average_makes_of_another_step_is_no_source(tmp_path: Path) -> None:
+    """Of weights that an average hardly moves, or not as it is known to, some were sources of their own."""
+    how = {"keep": 1 - 1e-5, "parts": True}
+    (source,) = compared(tmp_path, Averaged, how, **how, rate=0.5).sources
+    assert (source.phase, source.step, source.candidate.path) == (Phase.UPDATE, 0, "net")
+    assert list(source.cause.parameters) == ["lr"]
+
+
+def test_averages_that_rounding_tells_apart_keep_as_much(tmp_path: Path) -> None:
+    """Of short steps each parameter tells another share: 0.99, and 0.9901."""
+    how = {"rate": 0.001, "keep": 0.99}
+    (source,) = compared(tmp_path, Averaged, how, **{**how, "keep": 0.98}).sources
+    assert (source.candidate.path, source.cause.name) == ("average", "average_keeps")
+
+
+PARTS = {"signs": True, "port": Port, "convention": True, "parts": True}
+
+
+@pytest.mark.parametrize("how", [{}, {"signs": True, "port": Port, "convention": True}, {"parts": True}, PARTS])
 def test_buffers_that_no_call_changes_are_one_source_at_home(tmp_path: Path, how: Any) -> None:
-    """They were two, both at the model itself."""
-    (source,) = compared(tmp_path, ours={"signs": "signs" in how}, copied=False, **how).sources
+    """They were two, both at the model itself; and none where the script calls the other part of it."""
+    known = {name: True for name in ("signs", "parts") if name in how}
+    assert compared(tmp_path / "right", ours=known, **how).aligned
+    (source,) = compared(tmp_path, ours=known, copied=False, **how).sources
     assert (source.phase, source.candidate.path, source.what.name) == (Phase.BUFFER, "average.norm", "2 buffers")
 
 

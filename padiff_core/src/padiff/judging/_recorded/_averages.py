@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -11,9 +12,9 @@ from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._two_steps import exact, norm
 from padiff.judging._sizes import projected
-from padiff.numerics import EXACT, Array
+from padiff.numerics import EXACT, VANISHES, Array
 from padiff.parameters import Link
-from padiff.report import SIDES, Cause
+from padiff.report import SIDES, Cause, Finding
 
 _Way = tuple[Array, Array]
 """How far a script moved something, and how far it would have had to go to what it averages."""
@@ -46,6 +47,26 @@ def averages_of(meter: Meter, link: Link, links: Sequence[Link], eps: float) -> 
             alike = _left(way, shares[0]) <= EXACT(eps) * scale
             return Averages((1 - shares[0], 1 - shares[1]), alike)
     return None
+
+
+def as_one_average(found: Sequence[tuple[Link, Finding]]) -> list[tuple[Link, Finding]]:
+    """Return findings of which those on averages have one cause, where rounding alone lets them tell other shares.
+
+    That of the largest parameter is told.
+    """
+    averages = [(link, one.cause) for link, one in found if one.cause is not None and one.is_caused_by("average_keeps")]
+    _, known = max(averages, key=lambda both: math.prod(both[0].candidate.shape), default=(None, None))
+    told = []
+    for link, one in found:
+        kept = one.cause if one.cause is not None and one.is_caused_by("average_keeps") else None
+        near = kept is not None and known is not None and all(_is_near(kept, known, side) for side in SIDES)
+        told.append((link, attrs.evolve(one, cause=known) if near else one))
+    return told
+
+
+def _is_near(one: Cause, other: Cause, side: str) -> bool:
+    shares = 1 - one.parameters[side], 1 - other.parameters[side]
+    return bool(abs(shares[0] - shares[1]) <= max(shares) / VANISHES)
 
 
 def _candidates(link: Link, links: Sequence[Link]) -> Iterator[tuple[Link, When]]:

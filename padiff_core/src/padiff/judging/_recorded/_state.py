@@ -29,7 +29,7 @@ def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) ->
     called, convention = leaps.reference.by_module(), 0.0
     matches = [(match, leaps.alignment.using(match.candidate.module.path)) for match in known.matches]
     for match, users in sorted(matches, key=lambda one: is_scripts_state(one[0], leaps.meter.traces)):
-        if users:
+        if users or any(link.role in _RUNNING for link in match.links):  # a copy of a model, say, that nobody calls yet
             calls = called.get(match.reference.module.path, [])
             for one in _buffers(leaps, match, calls, users, convention):
                 if isinstance(one, float):
@@ -83,7 +83,8 @@ def _buffers(
             yield size.error
         elif not (variance and uncalled and size.error <= FLOORS * convention):
             what = What("updated_buffer", link.candidate.part.parameter)
-            yield from _suspicions(leaps, _of_buffer(leaps, size, makers), users[0], link, Phase.BUFFER, what)
+            home = (users or leaps.alignment.pairs)[0]
+            yield from _suspicions(leaps, _of_buffer(leaps, size, makers), home, link, Phase.BUFFER, what)
 
 
 def _of_buffer(leaps: Leaps, size: Size, makers: list[Pair]) -> tuple[Ruling, bool]:

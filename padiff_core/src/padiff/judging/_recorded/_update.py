@@ -13,7 +13,7 @@ from padiff.judging._causes import not_verified
 from padiff.judging._optimizer_step import contrast, numbers_of, of_one_cause, of_one_setting, only_rules
 from padiff.judging._parameters import finding_of_link, is_ignored
 from padiff.judging._parts import Ignored
-from padiff.judging._recorded._averages import averages_of
+from padiff.judging._recorded._averages import as_one_average, averages_of
 from padiff.judging._recorded._given_gradients import (
     GivenGradient,
     given_gradients,
@@ -87,8 +87,7 @@ def of_recorded_update(
             moved = averages_of(meter, link, stepped, size.eps) if is_scripts(link, meter) else None
             if moved is None or not moved.alike:
                 finding = _finding(match, link, size, done, step)
-                cause = finding.cause if moved is None else moved.cause
-                found.append((link, attrs.evolve(finding, cause=cause)))
+                found.append((link, finding if moved is None else attrs.evolve(finding, cause=moved.cause)))
         elif size.close is None and done is not None:
             sent = meter.of_link(link, "arrived")
             apart, contrasts = size.eps if sent is None else sent.error, bool(unlike_settings(meter, link))
@@ -96,11 +95,15 @@ def of_recorded_update(
                 near.append((link, _finding(match, link, size, done, step)))
     if 2 * len(near) > len(links):  # by chance a few are
         found = found or near
+    found = as_one_average(found)
     handed = _handed(meter, links) if found else ({}, {})
     found = _with_causes(found, meter, handed, noise, agreed=agreed)
     found = found or list(_given_otherwise(meter, links, ignored, step, noise))
     told = with_what_was_given([finding for _, finding in found], meter.traces, before)
     found = [(link, finding) for (link, _), finding in zip(found, told, strict=True)]
+    scripts = {link: is_scripts(link, meter) and not one.is_caused_by("average_keeps") for link, one in found}
+    if not all(scripts.values()):  # what a script moves itself may follow from what is stepped
+        found = [(link, attrs.evolve(one, source=one.source and not scripts[link])) for link, one in found]
     yield from of_one_cause(found, meter.models, len({link.candidate.parameter.path for _, link in links}))
 
 
@@ -131,8 +134,12 @@ def _handed(meter: Meter, links: Sequence[tuple[UnitMatch, Link]]) -> Handed:
     norms: tuple[dict[str, float], dict[str, float]] = {}, {}
     summed = any(one.norm is None for trace in meter.traces for one in trace.summaries.values())
     for _, link in links if summed else ():
-        size = meter.of_link(link, "arrived")
-        if size is not None and size.error <= SAME(size.eps) and link.single and not link.packed:
+        if (
+            (size := meter.of_link(link, "arrived")) is not None
+            and size.error <= SAME(size.eps)
+            and link.single
+            and not link.packed
+        ):
             most = max(map(norm_of, meter.held(link, "arrived")))
             for mine, path in zip(norms, _paths(link), strict=True):
                 mine[path] = most
@@ -211,13 +218,7 @@ def is_scripts(link: Link, meter: Meter) -> bool:
 
 
 def _settings_cause(
-    link: Link,
-    finding: Finding,
-    meter: Meter,
-    handed: Handed,
-    noise: float,
-    *,
-    agreed: bool,
+    link: Link, finding: Finding, meter: Meter, handed: Handed, noise: float, *, agreed: bool
 ) -> Cause | None:
     """Return the settings that differ where a parameter is stepped on both sides; None where nobody says.
 
