@@ -81,7 +81,7 @@ class Leaps:
         """Matched calls of which it is not known what they were given: it was not kept."""
         self._ungraded: set[Key] = set()
         """The same of the gradients that came to them."""
-        self._ends = Ends(behind)
+        self._ends = Ends(behind, alignment, self.candidate.tops)
         self._sums = Sums(alignment, meter.traces)
         self._given = given(self.reference), given(self.candidate)
         """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
@@ -249,7 +249,7 @@ class Leaps:
     def _backward(self, call: Call) -> Iterator[Suspicion]:
         pair = self.alignment.of_candidate(call)
         owner = self.alignment.holding(call)
-        above = self._ends.leading_to(pair) if owner is None else self.gradients[owner.key]
+        above = self._ends.leading_to(pair, self.gradients) if owner is None else self.gradients[owner.key]
         if pair is not None:
             level = self.gradients[pair.key]
             level.add(self.levels[pair.key])  # a gradient is computed from values

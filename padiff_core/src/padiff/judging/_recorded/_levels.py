@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from padiff.alignment import Pair
+from padiff.alignment import Alignment, Pair
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.numerics import epsilon_of
 from padiff.parameters import Correspondence
 from padiff.report import SIDES, Evidence
-from padiff.trace import Leaf, Trace
+from padiff.trace import Call, Key, Leaf, Trace
 
 
 @attrs.frozen
@@ -75,8 +75,15 @@ _FIELDS = tuple(attrs.fields_dict(Level))
 class Ends:
     """What a script is given by the calls that it makes itself: in front of the optimizer's step, and behind it."""
 
-    def __init__(self, behind: Sequence[Pair]) -> None:
-        """Take the calls that are made ``behind`` the step."""
+    def __init__(self, behind: Sequence[Pair], alignment: Alignment, tops: Sequence[Call]) -> None:
+        """Take the calls that are made ``behind`` the step, and those that the candidate's script makes."""
+        self._takers: dict[int, set[Key]] = {}
+        for call in reversed(tops):  # through those that are matched with nothing: activations, say
+            pair = alignment.of_candidate(call)
+            behind_it = (self._takers.get(leaf.token, ()) for leaf in call.outputs)
+            keys = set().union(*behind_it) if pair is None else {pair.key}
+            for leaf in call.inputs:
+                self._takers.setdefault(leaf.token, set()).update(keys)
         self._front, self._behind = Level(), Level()
         self._keys = {pair.key for pair in behind}
         self._taken = {leaf.token for pair in behind for leaf in pair.candidate.inputs}
@@ -85,15 +92,19 @@ class Ends:
         """Return what takes what a call gives."""
         return self._behind if pair.key in self._keys else self._front
 
-    def leading_to(self, pair: Pair | None) -> Level:
+    def leading_to(self, pair: Pair | None, gradients: Mapping[Key, Level]) -> Level:
         """Return what the gradient that comes to a call may be computed from: in front of the step of nothing behind.
 
-        Unless a call behind it takes what the one in front gave.
+        Unless a call behind it takes what the one in front gave. The ``gradients`` are those that came to each call: to
+        one that a script gives it to as well.
         """
         found = Level()
         found.add(self._front)
         if pair is None or pair.key in self._keys or any(one.token in self._taken for one in pair.candidate.outputs):
             found.add(self._behind)
+        for leaf in () if pair is None else pair.candidate.outputs:
+            for key in self._takers.get(leaf.token, ()):
+                found.add(gradients[key])
         return found
 
 

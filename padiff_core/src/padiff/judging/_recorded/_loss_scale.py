@@ -52,7 +52,7 @@ def with_one_scale(
     times = plain_factor(theirs / ours if side else ours / theirs)
     shown = taken_back.is_shown(side, times) if clipped else True
     hidden = shown is None
-    if shown is False:
+    if shown is False or (hidden and not _is_scaled(traces, alignment)):
         return sides, None
     if hidden:  # what the optimizers were given tells whether both clip alike
         side = int(started > 1)
@@ -65,6 +65,13 @@ def with_one_scale(
     found[side] = attrs.evolve(sides[side], trace=_divided(traces[side], times))
     kind = "loss_scaled_and_clipped" if hidden else "loss_scaled"
     return (found[0], found[1]), Note(kind, {"side": SIDES[side], "times": float(f"{times:.4g}")})
+
+
+def _is_scaled(traces: tuple[Trace, Trace], alignment: Alignment) -> bool:
+    """Return whether a backward pass starts from one multiple of the other's, by far more than another loss makes."""
+    found = [_times(top, traces, _rounded(alignment)) for top in alignment.tops if _is_started(top, traces)]
+    times = [abs(math.log2(one)) for one in found if one is not None]
+    return bool(times) and len(times) == len(found) and min(times) >= 1 and max(times) - min(times) < 1
 
 
 def _rounded(alignment: Alignment) -> float:
@@ -98,7 +105,7 @@ def _is_started(top: Pair, traces: tuple[Trace, Trace]) -> bool:
     return any(leaf.token in trace.gradients for both in top.made for leaf, trace in zip(both, traces, strict=True))
 
 
-def _times(top: Pair, traces: tuple[Trace, Trace]) -> float | None:
+def _times(top: Pair, traces: tuple[Trace, Trace], close: float = ACCUMULATED(_EPS)) -> float | None:
     """Return how many times the reference's what is sent to a call of the candidate's is; None where it is none."""
     found = []
     for pair in top.made:
@@ -113,7 +120,7 @@ def _times(top: Pair, traces: tuple[Trace, Trace]) -> float | None:
     squares = float(np.vdot(mine, mine))
     times = float(np.vdot(mine, yours)) / squares if squares else 0.0
     apart = float(np.linalg.norm(yours - times * mine))
-    return times if times > 0 and apart <= ACCUMULATED(_EPS) * float(np.linalg.norm(yours)) else None
+    return times if times > 0 and apart <= close * float(np.linalg.norm(yours)) else None
 
 
 def _gradient(trace: Trace, token: int) -> Array | None:
