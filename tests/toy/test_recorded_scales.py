@@ -118,6 +118,13 @@ def test_where_both_clip_a_scale_is_noted(tmp_path: Path, doings: list[Clip], ca
     assert [note.kind for note in report.notes if "scaled" in note.kind] == ["loss_scaled_and_clipped"]
 
 
+def test_a_loss_that_is_little_more_is_no_scale_beside_clipping(tmp_path: Path) -> None:
+    """Any other loss was divided by how much larger its gradients are, and a note called it a scale."""
+    report = trained(tmp_path, [by_norm(0.01)], [by_norm(0.01)], times=1.05)
+    (source,) = report.sources
+    assert source.cause.name == "loss_scaled", str(report)
+
+
 def at_first(done: Clip) -> Clip:
     """Return what does something in the first step alone: later gradients are below the limit of a clipping."""
     count = iter(range(9))

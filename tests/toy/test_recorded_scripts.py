@@ -375,3 +375,40 @@ def test_a_state_that_one_script_does_not_carry_is_named(tmp_path: Path, side: s
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert source.step == 1
     assert any(str(one).startswith(f"the {side}'s call is given state") for one in source.evidence)
+
+
+class Heads(rows.Module):
+    """A layer, and two heads on what it gives, which a script may call one by one."""
+
+    def __init__(self) -> None:
+        self.body, self.norm = rows.Linear(SIZE, SIZE), rows.LayerNorm(SIZE)
+        self.one, self.other = rows.Linear(SIZE, 3), rows.Linear(SIZE, 2)
+
+    def forward(self, x: Any) -> Any:
+        inner = functional.tanh(self.norm(self.body(x)))
+        return self.one(inner), self.other(inner)
+
+
+@pytest.mark.parametrize("by_one", [False, True])
+@pytest.mark.parametrize("head", ["one", "other"])
+def test_a_loss_of_one_head_is_one_source_at_that(tmp_path: Path, head: str, by_one: bool) -> None:
+    """What comes to their input is the sum of what both send: it was a source at the other one, or at each layer."""
+    np.random.seed(0)
+    models = Heads(), Heads()
+    same(*models)
+    for model, name, scale in zip(models, "ab", (1.0, 3.0), strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            for x in batches():
+                if by_one and name == "b":
+                    inner = functional.tanh(model.norm(model.body(rows.Tensor(x))))
+                    outs = model.one(inner), model.other(inner)
+                else:
+                    outs = model(rows.Tensor(x))
+                weights = [np.float32(scale if head == own else 1.0) for own in ("one", "other")]
+                loss = (outs[0] * outs[0]).mean() * weights[0] + (outs[1] * outs[1]).mean() * weights[1]
+                loss.backward()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    (source,) = report.sources
+    assert source.what.kind == "output_gradient", str(report)
+    assert source.candidate.path == (head if by_one else ""), str(report)

@@ -88,6 +88,19 @@ def tells_nothing(*traces: Trace) -> tuple[bool, bool]:
     return not taken, not all(tells("output", trace.gradients, trace) for trace in traces)
 
 
+def is_awaited(spot: Spot, traces: tuple[Trace, Trace], given: tuple[set[int], set[int]]) -> bool:
+    """Return whether both runs would have kept a gradient if it had come, to what no script has ``given``."""
+    ran = all(trace.gradients for trace in traces)
+    asked = spot.reference.token in given[0] or spot.candidate.token in given[1]
+    return is_told(spot, traces) and ran and not asked
+
+
+def is_told(spot: Spot, traces: tuple[Trace, Trace]) -> bool:
+    """Return whether both runs keep what a value is, and none computes it again."""
+    kept = spot.reference.token in traces[0].values and spot.candidate.token in traces[1].values
+    return kept and not any(map(is_computed_again, (spot.pair.reference, spot.pair.candidate), traces))
+
+
 def why_forward_only(traces: tuple[Trace, Trace], alignment: Alignment) -> str | None:
     """Return why the gradients of two steps cannot be compared, in words; None where they can.
 

@@ -15,8 +15,8 @@ import attrs
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
 from padiff.judging._cuts import cut_side, own_code
-from padiff.judging._recorded._gradients import Sums, cut_by, given, is_computed_again, tells_nothing
-from padiff.judging._recorded._levels import Drift, Ends, Level, cast_of, is_behind
+from padiff.judging._recorded._gradients import Sums, cut_by, given, is_awaited, is_told, tells_nothing
+from padiff.judging._recorded._levels import Drift, Ends, Level, Siblings, cast_of, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._sent_alike import of_each_row
@@ -81,8 +81,8 @@ class Leaps:
         """Matched calls of which it is not known what they were given: it was not kept."""
         self._ungraded: set[Key] = set()
         """The same of the gradients that came to them."""
-        self._ends = Ends(behind, alignment, self.candidate.tops)
-        self._sums = Sums(alignment, meter.traces)
+        self._ends = Ends(behind, alignment)
+        self._sums, self._siblings = Sums(alignment, meter.traces), Siblings(alignment)
         self._given = given(self.reference), given(self.candidate)
         """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
         self._untold = tells_nothing(self.reference, self.candidate)
@@ -267,19 +267,17 @@ class Leaps:
         if pair is not None:
             for leaves in pair.taken:
                 spot = Spot("input", pair, pair, ("", ""), *leaves)
-                both = Level()
-                both.add(above)
-                both.add(self.gradients[pair.key])
-                yield from self._meet(spot, both, (above, self.gradients[pair.key]))
+                met = self._siblings.met(spot, (above, self.gradients[pair.key]))
+                yield from () if met is None else self._meet(*met)
 
     def _meet(self, spot: Spot, known: Level, takers: tuple[Level, ...]) -> Iterator[Suspicion]:
         """Judge a gradient where the backward pass first leads to it."""
         key = spot.reference.token, spot.candidate.token
         keys = self.reference.gradients.get(key[0]), self.candidate.gradients.get(key[1])
-        size = self.meter.size(*keys, awaited=None in keys and self._is_awaited(spot))
+        size = self.meter.size(*keys, awaited=None in keys and is_awaited(spot, self.meter.traces, self._given))
         how = None if size is None or key in self._sent else magnified(spot, size, self.meter)
         unlike = size is not None and key not in self._sent and how is None and self._is_unlike(spot, size, known)
-        unknown = size is None and (None not in keys or not self._is_kept(spot) or self._is_again(spot))
+        unknown = size is None and (None not in keys or not is_told(spot, self.meter.traces))
         if unlike or unknown:
             for taker in takers:
                 taker.add(known)
@@ -322,19 +320,6 @@ class Leaps:
         unsure = known.differs and not (one and self._sums.is_shared_alike(spot))
         unlike = unsure or not (one or cut_side(spot.reference, spot.candidate))
         return unlike and self._by_leap(size, known, NEGLIGIBLE_GRADIENT)[0].verdict not in AGREEING
-
-    def _is_awaited(self, spot: Spot) -> bool:
-        """Return whether both runs would have kept a gradient if it had come."""
-        ran = bool(self.reference.gradients) and bool(self.candidate.gradients)
-        given = spot.reference.token in self._given[0] or spot.candidate.token in self._given[1]
-        told = self._is_kept(spot) and not self._is_again(spot)
-        return told and ran and not given
-
-    def _is_again(self, spot: Spot) -> bool:
-        return any(map(is_computed_again, (spot.pair.reference, spot.pair.candidate), self.meter.traces))
-
-    def _is_kept(self, spot: Spot) -> bool:
-        return spot.reference.token in self.reference.values and spot.candidate.token in self.candidate.values
 
     def left(self, size: Size, users: list[Pair], gradient: Callable[[], tuple[Held, Held]] | None = None) -> Ruled:
         """Rule on a parameter's ``gradient``, or a buffer after the run, by what the calls that use it were given."""

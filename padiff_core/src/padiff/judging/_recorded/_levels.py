@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from padiff.alignment import Alignment, Pair
+from padiff.forcing import Spot
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.numerics import epsilon_of
@@ -75,15 +76,13 @@ _FIELDS = tuple(attrs.fields_dict(Level))
 class Ends:
     """What a script is given by the calls that it makes itself: in front of the optimizer's step, and behind it."""
 
-    def __init__(self, behind: Sequence[Pair], alignment: Alignment, tops: Sequence[Call]) -> None:
-        """Take the calls that are made ``behind`` the step, and those that the candidate's script makes."""
-        self._takers: dict[int, set[Key]] = {}
-        for call in reversed(tops):  # through those that are matched with nothing: activations, say
-            pair = alignment.of_candidate(call)
-            behind_it = (self._takers.get(leaf.token, ()) for leaf in call.outputs)
-            keys = set().union(*behind_it) if pair is None else {pair.key}
-            for leaf in call.inputs:
-                self._takers.setdefault(leaf.token, set()).update(keys)
+    def __init__(self, behind: Sequence[Pair], alignment: Alignment) -> None:
+        """Take the calls that are made ``behind`` the step."""
+        self._beside: dict[Call, list[Pair]] = {}
+        for pair in alignment.pairs:
+            for call in (pair.reference.parent, pair.candidate.parent):
+                if call is not None:
+                    self._beside.setdefault(call, []).append(pair)
         self._front, self._behind = Level(), Level()
         self._keys = {pair.key for pair in behind}
         self._taken = {leaf.token for pair in behind for leaf in pair.candidate.inputs}
@@ -95,17 +94,46 @@ class Ends:
     def leading_to(self, pair: Pair | None, gradients: Mapping[Key, Level]) -> Level:
         """Return what the gradient that comes to a call may be computed from: in front of the step of nothing behind.
 
-        Unless a call behind it takes what the one in front gave. The ``gradients`` are those that came to each call: to
-        one that a script gives it to as well.
+        Unless a call behind it takes what the one in front gave. Where one side's model makes a call that the other's
+        script makes, it may be from the ``gradients`` that came to those which that model makes later.
         """
         found = Level()
         found.add(self._front)
         if pair is None or pair.key in self._keys or any(one.token in self._taken for one in pair.candidate.outputs):
             found.add(self._behind)
-        for leaf in () if pair is None else pair.candidate.outputs:
-            for key in self._takers.get(leaf.token, ()):
-                found.add(gradients[key])
+        for side, call in () if pair is None else enumerate((pair.reference, pair.candidate)):
+            given = {leaf.token for leaf in call.outputs}  # of whom takes that itself it is met there
+            for other in self._beside[call.parent] if call.parent is not None else ():
+                later = (other.reference, other.candidate)[side]
+                if later.index > call.index and given.isdisjoint(leaf.token for leaf in later.inputs):
+                    found.add(gradients[other.key])
         return found
+
+
+class Siblings:
+    """What several calls of one code take: the gradient that comes to it is the sum of what each of them sends."""
+
+    def __init__(self, alignment: Alignment) -> None:
+        """Note of each tensor which of the calls that one code makes takes it first: it sends last."""
+        self._first: dict[tuple[Call | None, int, int], int] = {}
+        for pair in alignment.pairs:
+            for ours, theirs in pair.taken:
+                key = pair.candidate.parent, ours.token, theirs.token
+                self._first[key] = min(pair.candidate.index, self._first.get(key, pair.candidate.index))
+        self._waiting: dict[tuple[int, int], tuple[Spot, Level, tuple[Level, ...]]] = {}
+
+    def met(self, spot: Spot, takers: tuple[Level, ...]) -> tuple[Spot, Level, tuple[Level, ...]] | None:
+        """Return what to judge, by what, for whom, where the last of them sends; None before."""
+        call, key = spot.pair.candidate, (spot.reference.token, spot.candidate.token)
+        known = Level()
+        spot, earlier, others = self._waiting.pop(key, (spot, known, ()))
+        for level in (*takers, earlier):
+            known.add(level)
+        found = spot, known, (*others, *takers)
+        if call.index == self._first[call.parent, *key]:
+            return found
+        self._waiting[key] = found
+        return None
 
 
 def cast_of(ours: Leaf, theirs: Leaf) -> float:
