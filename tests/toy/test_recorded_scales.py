@@ -120,9 +120,10 @@ def test_where_both_clip_a_scale_is_noted(tmp_path: Path, doings: list[Clip], ca
 
 def test_a_loss_that_is_little_more_is_no_scale_beside_clipping(tmp_path: Path) -> None:
     """Any other loss was divided by how much larger its gradients are, and a note called it a scale."""
-    report = trained(tmp_path, [by_norm(0.01)], [by_norm(0.01)], times=1.05)
-    (source,) = report.sources
-    assert source.cause.name == "loss_scaled", str(report)
+    for times in (1.05, 4.0):  # or of batches by whose number it is not divided
+        report = trained(tmp_path / f"{times}", [by_norm(0.01)], [by_norm(0.01)], times=times)
+        (source,) = report.sources
+        assert source.cause.name == "loss_scaled", str(report)
 
 
 def at_first(done: Clip) -> Clip:

@@ -117,8 +117,9 @@ NOTES: Mapping[str, Phrase] = {
     ),
     "unlike_casts": (
         "{modules:count} modules give {reference} in the reference and {candidate} in the candidate "
-        "({modules:quoted}): from there on, what differs by less than the coarser one rounds does not show; record "
-        "both with the same casts to see it"
+        "({modules:quoted}): from there on, what differs by less than the coarser one rounds does not show (a value "
+        "that is up to {hidden[value]:g} apart, relative L2, a loss that sends up to {hidden[loss]:g} more in the "
+        "mean); record both with the same casts to see it"
     ),
     "nonfinite_parameters": _nonfinite,
     "merged": lambda data: (

@@ -17,6 +17,8 @@ from padiff.report import SIDES, Cause, Finding, Note
 from padiff.trace import ReadStore, Summary, Trace
 
 _EPS = epsilon_of("float32")
+_SCALER = 6
+"""How many times two scalers' factors are doubled at least: training stacks begin with 2^10 to 2^32."""
 
 
 @attrs.frozen
@@ -68,10 +70,13 @@ def with_one_scale(
 
 
 def _is_scaled(traces: tuple[Trace, Trace], alignment: Alignment) -> bool:
-    """Return whether a backward pass starts from one multiple of the other's, by far more than another loss makes."""
+    """Return whether a backward pass starts from one multiple of the other's, as large as gradient scalers make it.
+
+    Less may be batches by whose number a script forgets to divide, which clipping hides as well.
+    """
     found = [_times(top, traces, _rounded(alignment)) for top in alignment.tops if _is_started(top, traces)]
     times = [abs(math.log2(one)) for one in found if one is not None]
-    return bool(times) and len(times) == len(found) and min(times) >= 1 and max(times) - min(times) < 1
+    return bool(times) and len(times) == len(found) and min(times) >= _SCALER and max(times) - min(times) < 1
 
 
 def _rounded(alignment: Alignment) -> float:

@@ -9,7 +9,7 @@ from padiff.alignment import Alignment
 from padiff.judging._optimizer_step import contrast, numbers_of
 from padiff.judging._recorded._levels import cast_of
 from padiff.judging._recorded._meter import Meter
-from padiff.numerics import epsilon_of
+from padiff.numerics import SAME, epsilon_of
 from padiff.parameters import Correspondence, Link
 from padiff.report import SIDES, Finding, Note
 from padiff.trace import Trace
@@ -33,7 +33,9 @@ def unlike_casts(alignment: Alignment) -> Iterator[Note]:
         types = {side: leaf.dtype for side, leaf in zip(SIDES, both, strict=True)}
         paths = dict.fromkeys(pair.candidate.path for pair, _ in cast)
         coarser = max(types.values(), key=epsilon_of)
-        yield Note("unlike_casts", {**types, "modules": list(paths), "coarser": coarser})
+        eps = epsilon_of(coarser)
+        hidden = {"value": float(f"{SAME(eps):.2g}"), "loss": float(f"{eps:.2g}")}
+        yield Note("unlike_casts", {**types, "modules": list(paths), "coarser": coarser, "hidden": hidden})
 
 
 def unlike_settings(meter: Meter, link: Link) -> dict[str, Any]:
