@@ -115,3 +115,30 @@ def test_buffers_of_other_names_are_compared_in_sketches_of_several_blocks(tmp_p
     assert {(one.phase, one.candidate.path) for one in report.sources} == (
         set() if share == 0.9 else {(Phase.BUFFER, "0"), (Phase.BUFFER, "1")}
     ), str(report)
+
+
+class Tabled(rows.Module):
+    """A layer, and a table of which as many rows are read as there are words."""
+
+    def __init__(self, rest: float) -> None:
+        self.layer = rows.Linear(SIZE, SIZE)
+        self.table = rows.buffer(np.full((3 * ROWS, SIZE), 0.1, np.float32))
+        self.table.data[ROWS:] = rest
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x) + self.table.data[:ROWS]
+
+
+@pytest.mark.parametrize("rest", [0.1, 5.0])
+def test_what_no_call_reads_of_a_buffer_is_noted(tmp_path: Path, rest: float) -> None:
+    np.random.seed(0)
+    models = Tabled(0.1), Tabled(rest)
+    models[1].layer = models[0].layer
+    for model, name in zip(models, "ab", strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            y = model(rows.Tensor(np.random.default_rng(1).standard_normal((ROWS, SIZE), dtype=np.float32)))
+            (y * y).mean().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, str(report)
+    assert [note.data["paths"] for note in report.notes if note.kind == "buffers_differ"] == [["table"]] * (rest > 1)

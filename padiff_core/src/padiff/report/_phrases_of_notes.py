@@ -121,6 +121,10 @@ NOTES: Mapping[str, Phrase] = {
         "that is up to {hidden[value]:g} apart, relative L2, a loss that sends up to {hidden[loss]:g} more in the "
         "mean); record both with the same casts to see it"
     ),
+    "buffers_differ": (
+        "buffers of one name are matched with nothing and hold other values, or as many others, which nothing that was "
+        "compared shows: {paths:quoted}"
+    ),
     "nonfinite_parameters": _nonfinite,
     "merged": lambda data: (
         "merged: "

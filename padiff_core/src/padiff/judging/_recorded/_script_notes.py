@@ -38,6 +38,16 @@ def unlike_casts(alignment: Alignment) -> Iterator[Note]:
         yield Note("unlike_casts", {**types, "modules": list(paths), "coarser": coarser, "hidden": hidden})
 
 
+def unlike_buffers(meter: Meter, known: Correspondence) -> Iterator[Note]:
+    """Yield the buffers of one path that are matched with nothing, and hold something else: no call may show it."""
+    linked = {link.candidate.parameter.path for _, link in known.links}
+    ours, theirs = meter.kept("buffer")
+    sizes = ((path, meter.size(ours[path][1], theirs[path][1])) for path in theirs if path in ours)
+    apart = [path for path, size in sizes if path not in linked and size is not None and size.error > SAME(size.eps)]
+    if apart:
+        yield Note("buffers_differ", {"paths": apart})
+
+
 def unlike_settings(meter: Meter, link: Link) -> dict[str, Any]:
     """Return the numbers that differ among what both sides' optimizers step a parameter with, by name."""
     return _unlike(meter, link, numbers_of)

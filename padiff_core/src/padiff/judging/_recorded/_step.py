@@ -32,7 +32,13 @@ from padiff.judging._recorded._misplaced import misplaced
 from padiff.judging._recorded._one_fault import beside_equal_gradients, is_loss_alone, of_one_fault, of_the_model
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._penalty import of_penalty
-from padiff.judging._recorded._script_notes import setting_notes, unlike_casts, unlike_scripts, without_settings_seen
+from padiff.judging._recorded._script_notes import (
+    setting_notes,
+    unlike_buffers,
+    unlike_casts,
+    unlike_scripts,
+    without_settings_seen,
+)
 from padiff.judging._recorded._sent_alike import by_rows
 from padiff.judging._recorded._state import (
     frozen_in,
@@ -129,6 +135,7 @@ class Recorded(Gathered):
                 *notes_of(alignment, found, leaps.compared),
                 *unlike_scripts(traces),
                 *unlike_casts(alignment),
+                *unlike_buffers(meter, known),
                 *other_bytes(alignment, traces),
             ]
             self.mapping = matching_of(alignment, known, self.findings)
