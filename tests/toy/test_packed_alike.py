@@ -85,6 +85,8 @@ def test_a_fault_that_all_layers_share_is_not_asked_for_their_order_again_and_ag
     )
     assert [source.candidate.path for source in report.sources] == list("01234"), str(report)
     assert seen.count("4") < seen.count("0") / 2, Counter(seen)
+
+
 class Bent(rows.Module):
     """A gated layer."""
 
