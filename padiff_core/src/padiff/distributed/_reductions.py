@@ -306,5 +306,5 @@ def other_value(parts: Parts, expected: Expected | None) -> Array | None:
 
 
 def is_same(one: Array, other: Array) -> bool:
-    """Return whether two values are of one shape, and apart by no more than rounding."""
+    """Return whether two values are of one shape, and differ by no more than rounding."""
     return Near(difference(one, other).rel_l2, one).same

@@ -95,7 +95,7 @@ def _both_ends(spot: Spot, meter: Meter) -> list[Array] | None:
 
 
 def _follows(spot: Spot, eps: float, meter: Meter, alignment: Alignment) -> bool:
-    """Return whether what a loss sends is apart by what it makes of outputs that are, where these are near its least.
+    """Return whether what a loss sends differs as the outputs do, where these are near its least.
 
     There a gradient of squares is what output and target are apart, or none where that counts no more; and one of sizes
     is a sign, which few elements turn, in losses that are one but for these.
