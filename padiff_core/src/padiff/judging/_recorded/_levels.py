@@ -114,11 +114,15 @@ class Siblings:
     """What several calls of one code take: the gradient that comes to it is the sum of what each of them sends."""
 
     def __init__(self, alignment: Alignment) -> None:
-        """Note of each tensor which of the calls that one code makes takes it first: it sends last."""
+        """Note of each tensor which of the calls that one code makes takes it first: it sends last.
+
+        What hands it on as it is (an identity) sends nothing of its own.
+        """
         self._first: dict[tuple[Call | None, int, int], int] = {}
         for pair in alignment.pairs:
-            for ours, theirs in pair.taken:
-                key = pair.candidate.parent, ours.token, theirs.token
+            made = {(ours.token, theirs.token) for ours, theirs in pair.made}
+            for both in {(ours.token, theirs.token) for ours, theirs in pair.taken} - made:
+                key = pair.candidate.parent, *both
                 self._first[key] = min(pair.candidate.index, self._first.get(key, pair.candidate.index))
         self._waiting: dict[tuple[int, int], tuple[Spot, Level, tuple[Level, ...]]] = {}
 
@@ -130,7 +134,7 @@ class Siblings:
         for level in (*takers, earlier):
             known.add(level)
         found = spot, known, (*others, *takers)
-        if call.index == self._first[call.parent, *key]:
+        if call.index <= self._first.get((call.parent, *key), call.index):
             return found
         self._waiting[key] = found
         return None
