@@ -31,7 +31,8 @@ def without_carried(correspondence: Correspondence, evidence: Evidence) -> Corre
     wrong = {(*classes_of(s.pair), s.what.index) for s in seen if s.spot is not None and s.spot.pair is s.pair}
     found: dict[_Place, list[Pair]] = {}
     for pair in correspondence.alignment.pairs:
-        asked = {j for _, j in pair.outputs if (*classes_of(pair), j) in wrong} if pair.unfed else set()
+        more = pair.unfed and not (pair.misfed or pair.unfit("inputs"))  # another shape of it is given to both
+        asked = {j for _, j in pair.outputs if (*classes_of(pair), j) in wrong} if more else set()
         for j in asked and asked & _carried(pair, judge):
             found.setdefault((*classes_of(pair), j), []).append(pair)
     known = {spot_key(s) for s in seen}
