@@ -15,6 +15,7 @@ from padiff.errors import PadiffError
 from padiff.judging import explained_by_code
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
+from padiff.paths import parent
 from padiff.refinement import aligned
 from padiff.report import Finding, Phase
 from padiff.trace import Call
@@ -66,7 +67,7 @@ def _told(run: Run, known: Correspondence, wanted: Sequence[Finding]) -> Iterato
     """Yield what sources are with what their code shows, each by its identity."""
     with closing(run.store()) as store:
         trace = run.recorded(store, followed=False)
-        counts = Counter(call.path.rpartition(".")[0] for call in trace.calls if call.module.operation)
+        counts = Counter(parent(call.path) for call in trace.calls if call.module.operation)
         if max(counts.values(), default=0) > _MOST:
             return
         evidence = run.evidence(trace, store, followed=False)

@@ -14,6 +14,7 @@ from padiff.engine._matched_runs import matched_runs, steps_of
 from padiff.engine._open import opened
 from padiff.errors import InputError
 from padiff.forcing import weights_of
+from padiff.paths import last, parent
 from padiff.report import (
     Graph,
     GraphLink,
@@ -144,7 +145,7 @@ class _Nodes:
         self._earlier: tuple[int, Trace] | None = None
         self._parameters: dict[str, list[str]] = defaultdict(list)
         for path in run.about.parameters:
-            self._parameters[path.rpartition(".")[0]].append(path)
+            self._parameters[parent(path)].append(path)
         self._known = run.about.parameters
 
     def add(self, trace: Trace, step: int, *, several: bool) -> dict[int, int]:
@@ -210,7 +211,7 @@ class _Nodes:
             sent = statistics.of(trace.parameter_gradients.get(name)).get("norm")
             found = found if sent is None else {**found, "norm of gradient": sent}
             about = "buffer" if known.buffer else "" if known.trainable else "frozen"
-            yield GraphValue(name.rpartition(".")[2], known.dtype, known.shape, found, about)
+            yield GraphValue(last(name), known.dtype, known.shape, found, about)
 
 
 class _Statistics:

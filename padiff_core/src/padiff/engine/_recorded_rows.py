@@ -10,6 +10,7 @@ from padiff.forcing import RecordedSide
 from padiff.judging import Meter, Recorded, measures_of
 from padiff.numerics import Difference
 from padiff.parameters import Correspondence, Link, UnitMatch
+from padiff.paths import joined
 from padiff.recording import Orders, Task, composed
 from padiff.refinement import Evidence, as_read, is_called, is_used, read_in_rows, read_so
 from padiff.report import Finding, Phase
@@ -99,7 +100,7 @@ def _doubted(read: Correspondence, wrong: Sequence[Finding]) -> set[str]:
     for one in wrong:
         owner = one.candidate.path or ""
         inside = {call.path for call in calls if call.parent is not None and call.parent.path == owner}
-        beside = {f"{owner}.{name}" if owner else name for name in one.between or ()}
+        beside = {joined(owner, name) for name in one.between or ()}
         doubted |= {owner} | (inside & beside or inside)
     return doubted
 

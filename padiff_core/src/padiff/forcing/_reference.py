@@ -17,6 +17,7 @@ from padiff.forcing._checks import Observed
 from padiff.forcing._messages import Given, Replayed, ReplayRequest
 from padiff.forcing._recorded import RecordedSide, weights_of
 from padiff.numerics import Array
+from padiff.paths import parent
 from padiff.recording import Cuts, Orders, Task, reread
 from padiff.trace import Description, Run, Trace, ValueStore, cut_description
 
@@ -133,7 +134,7 @@ class RecordedReference(RecordedSide):
                     observed.values.setdefault(leaf.token, value)
         called = trace.by_module()
         alone = {one.path for one in call.subtree() if len(called.get(one.path, ())) == 1}
-        own = {path for path in trace.parameters if path.rpartition(".")[0] in alone}
+        own = {path for path in trace.parameters if parent(path) in alone}
         gradients, buffers = (
             {path: trace.array(key) for path, key in named.items() if path in own and key >= 0}
             for named in (trace.parameter_gradients, trace.buffers)

@@ -19,6 +19,7 @@ from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest, Slotted
 from padiff.forcing._own_functions import Disturbing, DisturbingKernels, Typing
 from padiff.numerics import Array, epsilon_of, numpy_dtype
+from padiff.paths import joined
 from padiff.recording import Live, at_input, fill, natively, plain, wrapped
 from padiff.trace import Call, Key
 
@@ -94,7 +95,7 @@ def _held_by(model: Model, call: Call) -> tuple[dict[str, Array], dict[str, Arra
     """Return the gradients of a call's parameters, and its buffers, by their paths in the whole model."""
     gradients, buffers = {}, {}
     for path, parameter in model.parameters().items():
-        full = f"{call.path}.{path}" if call.path else path
+        full = joined(call.path, path)
         if parameter.buffer:
             buffers[full] = np.array(parameter.view())
         elif (gradient := parameter.gradient()) is not None:

@@ -11,6 +11,7 @@ import attrs
 from padiff.alignment import MAPPED, Alignment, Pair
 from padiff.judging._causes import cause_between, not_verified
 from padiff.judging._suspicion import Suspicion
+from padiff.paths import is_at, joined, parent
 from padiff.report import SIDES, Cause, Evidence, Finding, Matching, Phase, Place, Verdict, What
 from padiff.trace import Call, Description, Frame
 
@@ -59,9 +60,7 @@ def _line(frames: Sequence[Frame]) -> str | None:
 
 def place_around(model: Description, paths: Sequence[str]) -> Place:
     """Return the innermost module that holds some parameters, or modules."""
-    holders = [
-        [module for module in model.modules if f"{path}.".startswith(f"{module}." if module else "")] for path in paths
-    ]
+    holders = [[module for module in model.modules if is_at(path, module)] for path in paths]
     innermost = max(set(holders[0]).intersection(*holders[1:]), key=len)
     return Place(innermost, model.modules[innermost].module.class_name)
 
@@ -76,7 +75,7 @@ def as_one(
     """
     paths = ([one.reference.path or "" for one in group], [one.candidate.path or "" for one in group])
     reference, candidate = map(place_around, models, paths)
-    names = [f"{one.candidate.path}.{one.what.name}".lstrip(".") for one in group]
+    names = [joined(path, one.what.name) for path, one in zip(paths[1], group, strict=True)]
     changes["evidence"] = (Evidence.of("frozen_together", paths=names), *changes.get("evidence", ()))
     what = What(kind, f"{len(group)} {noun}") if len(group) > 1 else group[0].what
     return attrs.evolve(group[0], reference=reference, candidate=candidate, what=what, **changes)
@@ -115,7 +114,7 @@ def finding_of(suspicion: Suspicion, *, source: bool, step: int, verdict: Verdic
         marks = (spot.pair.reference, spot.pair.candidate)
         if spot.pair is pair:
             marks = _last_children(pair)
-    owner = None if held is None else held.parameter.path.rpartition(".")[0]
+    owner = None if held is None else parent(held.parameter.path)
     cause, evidence = _why(suspicion)
     return Finding(
         verdict=verdict or suspicion.verdict,
@@ -159,7 +158,7 @@ def _candidate_place(suspicion: Suspicion, mark: Call | None, owner: str | None)
         return place_of(maker)
     if owner is not None and not suspicion.vague:
         # What a module holds its own code uses, be it called where the other side calls none like it.
-        holding = (inner for inner in call.subtree() if f"{owner}.".startswith(f"{inner.path}."))
+        holding = (inner for inner in call.subtree() if is_at(owner, inner.path))
         call = max(holding, key=lambda inner: len(inner.path), default=call)
     return place_of(call, at=mark, path=owner if owner and call.leaf else None)
 
@@ -187,7 +186,7 @@ def given_to(suspicion: Suspicion, side: str = "candidate") -> tuple[str, ...]:
     before = [one for one in others if taker is None or one.index < taker.index]
     found = [leaf.path for leaf in owner.inputs if leaf.token not in taken]
     handing = (one for one in before if any(leaf.token not in taken for leaf in one.outputs))
-    found += (one.path.removeprefix(f"{owner.path}.") if owner.path else one.path for one in handing)
+    found += (one.path.removeprefix(f"{owner.path}.") for one in handing)
     return tuple(dict.fromkeys(found))
 
 
@@ -230,7 +229,7 @@ def at_home(finding: Finding, alignment: Alignment) -> Finding:
             continue
         home = getattr(finding, near).path or ""
         pairs = [(getattr(p, near).path, getattr(p, far)) for p in alignment.pairs]
-        above = [(len(path), call) for path, call in pairs if not path or home == path or home.startswith(f"{path}.")]
+        above = [(len(path), call) for path, call in pairs if is_at(home, path)]
         call = max(above, key=lambda found: found[0], default=pairs[0])[1]
         home_place: dict[str, Any] = {far: place_of(call)}
         return attrs.evolve(finding, **home_place)
@@ -254,7 +253,7 @@ def with_hooks(
     """Yield findings; sources tell what hooks each side has at the module, or the child that is given the value."""
     ours = {} if mapping is None else {one.candidate: one.reference for one in mapping.modules}
     for one in findings:
-        inner = f"{one.candidate.path}.{one.what.taker}".lstrip(".") if one.what.taker else None
+        inner = joined(one.candidate.path or "", one.what.taker) if one.what.taker else None
         told = []
         for path in (one.candidate.path, inner) if one.source else ():
             mine = () if path is None else models[0].hooks.get(ours.get(path, path), ())

@@ -14,6 +14,7 @@ from padiff.judging._parameters import is_equal_tie, tied_on_one_side
 from padiff.judging._parts import SHOWN, Ignored
 from padiff.judging._suspicion import Suspicion
 from padiff.parameters import Correspondence
+from padiff.paths import is_at, joined, last, parent
 from padiff.report import (
     SIDES,
     Cause,
@@ -141,7 +142,7 @@ def _of_merged(found: list[Finding], suspicions: Sequence[Suspicion], known: Cor
         told.append(group)
     for group in dict.fromkeys((*known.astray.values(), *known.hidden)):
         if group not in told:
-            what = What("parameter", min(group[1]).rpartition(".")[2])
+            what = What("parameter", last(min(group[1])))
             places = {"reference": Place(None), "candidate": Place(None), **_layers_of(group, known)}
             evidence = (Evidence("on_other_inputs"),)
             told_of: dict[str, Any] = {**places, "what": what, "evidence": evidence, "cause": _cause_of(group)}
@@ -160,7 +161,7 @@ def _layers_of(group: Group, known: Correspondence) -> dict[str, Place]:
     """Return the first layers of both sides that are called and hold some parameters."""
     calls, found = known.alignment, {}
     for side, paths, left in zip(SIDES, group, (calls.left_reference, calls.left_candidate), strict=True):
-        layers = {path.rpartition(".")[0] for path in paths}
+        layers = {parent(path) for path in paths}
         inside = (call for call in (*(getattr(p, side) for p in calls.pairs), *left) if call.path in layers)
         first = min(inside, key=lambda call: call.index, default=None)
         if first is not None:
@@ -198,13 +199,12 @@ def _takes(suspicion: Suspicion, lacking: Lacking) -> bool:
     """Return whether the code that a value comes of takes what a layer gives, as far as that is known."""
     side, path = lacking
     around = getattr(suspicion.pair, side).path
-    given = (f"{around}.{name}." if around else f"{name}." for name in given_to(suspicion, side))
-    return suspicion.between is None or any(f"{path}.".startswith(name) for name in given)
+    given = given_to(suspicion, side)
+    return suspicion.between is None or any(is_at(path, joined(around, name)) for name in given)
 
 
 def _is_explained(call: Call, changed: Collection[str | None], whole: Collection[str]) -> bool:
     """Return whether a call's own parameters are known to differ; those below it too, where it is taken as a whole."""
     if call.path in whole:
-        below = f"{call.path}." if call.path else ""
-        return any(path is not None and f"{path}.".startswith(below) for path in changed)
+        return any(path is not None and is_at(path, call.path) for path in changed)
     return call.path in changed and call.leaf

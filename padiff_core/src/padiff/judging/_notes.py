@@ -14,6 +14,7 @@ from padiff.judging._suspicion import Suspicion
 from padiff.kinds import CATALOGUE, LAYOUT
 from padiff.numerics import epsilon_of
 from padiff.parameters import Correspondence, ways_between
+from padiff.paths import parent
 from padiff.report import SIDES, Finding, Note, Verdict
 from padiff.trace import Description, Leaf, Trace, contrasts
 
@@ -131,7 +132,7 @@ def naming_notes(known: Correspondence) -> Iterator[Note]:
         if link.single
     }
     links, (ours, theirs) = [*named.values()], zip(*named, strict=True) if named else ((), ())
-    parents = [_parent(path) for path in unwrapped(theirs)]
+    parents = [parent(path) for path in unwrapped(theirs)]
     crossed = [
         (ours[i], theirs[i], theirs[j])
         for i, j in {**_same_paths(ours, theirs), **namesakes(ours, theirs)}.items()
@@ -145,7 +146,7 @@ def naming_notes(known: Correspondence) -> Iterator[Note]:
 
 def _same_paths(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, int]:
     """Return for each name the same one of the other side, where those of one parent are the same: a list's numbers."""
-    groups = grouped(range(len(ours)), lambda i: _parent(ours[i])).values()
+    groups = grouped(range(len(ours)), lambda i: parent(ours[i])).values()
     alike = (group for group in groups if sorted(ours[i] for i in group) == sorted(theirs[i] for i in group))
     return {i: next(j for j in group if theirs[j] == ours[i]) for group in alike for i in group}
 
@@ -155,10 +156,6 @@ def unregistered_notes(sides: tuple[Side, Side]) -> Iterator[Note]:
     for name, side in zip(SIDES, sides, strict=True):
         if side.about.unregistered:
             yield Note("unregistered", {"side": name, "held": dict(side.about.unregistered)})
-
-
-def _parent(path: str) -> str:
-    return path.rpartition(".")[0]
 
 
 Traces = tuple[Trace, Trace]

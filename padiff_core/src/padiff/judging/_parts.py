@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from padiff.parameters import Correspondence, Held, HeldUnit, PartAlone, parts_alone
+from padiff.paths import parent
 from padiff.report import SIDES, Cause, Evidence, Finding, Note, Phase, Place, Verdict, What
 
 SHOWN = 8
@@ -59,11 +60,11 @@ def _places(part: PartAlone) -> tuple[Place, Place]:
 
 def holders_of(unit: HeldUnit, held: Held) -> set[str]:
     """Return the paths of the modules that a parameter belongs to: its unit's, and where it hangs."""
-    path, below = unit.module.path, held.part.parameter.rpartition(".")[0]
+    path, below = unit.module.path, parent(held.part.parameter)
     return {path, ".".join(filter(None, (path, below)))}
 
 
 def place_held(unit: HeldUnit, held: Held) -> Place:
     """Return where a parameter hangs; the class is known where that is the unit's own module."""
-    path = held.parameter.path.rpartition(".")[0]
+    path = parent(held.parameter.path)
     return Place(path, unit.module.class_name if path == unit.module.path else "")

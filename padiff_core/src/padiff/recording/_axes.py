@@ -21,6 +21,7 @@ from padiff.adapter import Adapter, Extent, Hook, Listener, Model, Module, Param
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel, inner_property
 from padiff.kinds import ORDER_SETTINGS
 from padiff.numerics import Array
+from padiff.paths import joined, last
 from padiff.pytree import held_in, leaves
 from padiff.recording._live import Live
 from padiff.recording._order import Cuts, Order, Orders
@@ -150,8 +151,7 @@ class _PermutingListener(Listener):
         if not self._open and self._top is not None:
             return self._top.path
         if module.operation and self._open:
-            above, name = self._open[-1][1][0], module.path.rpartition(".")[2]
-            return f"{above}.{name}" if above else name
+            return joined(self._open[-1][1][0], last(module.path))
         return self._adapter.path_of(module)
 
 

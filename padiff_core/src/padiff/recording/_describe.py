@@ -11,6 +11,7 @@ import numpy as np
 
 from padiff.adapter import Model, Module, Parameter
 from padiff.kinds import Setting
+from padiff.paths import joined
 from padiff.recording._user_hooks import hooks_of
 from padiff.trace import Description, ModuleDescription, ModuleRecord, ParameterRecord, SettingRecord, Slot, Text
 
@@ -64,7 +65,7 @@ def _unregistered(modules: Mapping[str, Module]) -> dict[str, tuple[str, ...]]:
                 held = value.values() if isinstance(value, dict) else value
                 hidden = [one for one in held if isinstance(one, base) and id(one) not in known]
                 if hidden:
-                    found[f"{path}.{name}".lstrip(".")] = tuple(type(one).__qualname__ for one in hidden)
+                    found[joined(path, name)] = tuple(type(one).__qualname__ for one in hidden)
     return found
 
 

@@ -13,6 +13,7 @@ import attrs
 from padiff.adapter import Hook, Listener, Model, Module, Tensor, handed_on
 from padiff.kinds import VIEWS, computes, is_in_place, short_name
 from padiff.numerics import fingerprint
+from padiff.paths import parent
 from padiff.pytree import leaves
 from padiff.recording._axes import weak
 from padiff.trace import INPUT, Flow, Source, called, from_input, joint, to_output
@@ -62,8 +63,8 @@ class Follower(Listener):
         self._kept = model
         parameters = model.parameters()
         self._held = {id(one.native): path for path, one in parameters.items()}
-        self._owners = {path.rpartition(".")[0] for one in parameters.values() for path in one.paths}
-        self._parents = {path.rpartition(".")[0] for path in model.modules() if path}
+        self._owners = {parent(path) for one in parameters.values() for path in one.paths}
+        self._parents = {parent(path) for path in model.modules() if path}
         self._closed: dict[Module, bool] = {}
         self._open: list[Module] = []
         self._deep = 0

@@ -16,6 +16,7 @@ from padiff.adapter import Adapter, Hook, Listener, Model, Module, handed_on
 from padiff.adapter.delegating import DelegatingAdapter, DelegatingModel
 from padiff.errors import InputError
 from padiff.kinds import CATALOGUE, VIEWS, Rule, computes, is_in_place, short_name
+from padiff.paths import joined
 from padiff.pytree import leaves
 from padiff.recording._frames import Origin, origin_of
 
@@ -27,9 +28,7 @@ class Operation(Module):
 
     def __init__(self, parent: Module, name: str, function: Callable[..., Any], native: Any, *, in_place: bool) -> None:
         short = short_name(name)
-        super().__init__(
-            f"{parent.path}.{short}" if parent.path else short, native, Rule(short) if short in CATALOGUE else None
-        )
+        super().__init__(joined(parent.path, short), native, Rule(short) if short in CATALOGUE else None)
         self.memory = "same" if in_place else "view" if short in VIEWS else "own"
         self._parent = parent
         self._name = name

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from padiff.adapter import Adapter, Module, Parameter
+from padiff.paths import parent
 from padiff.recording._frames import Origin, is_installed, origin_of
 
 
@@ -20,7 +21,7 @@ def hooks_of(
     Frameworks keep them in tables that are called so. Those of a framework's or of an installed package are its own.
     """
     held = [(path, module.native) for path, module in modules.items()]
-    held += [(path.rpartition(".")[0], one.native) for path, one in parameters.items() if not one.buffer]
+    held += [(parent(path), one.native) for path, one in parameters.items() if not one.buffer]
     tables = {cls: _tables(cls) for cls in {type(native) for _, native in held}}
     found: dict[str, tuple[str, ...]] = {}
     for home, native in held:

@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from padiff.adapter import Adapter, Hook, Listener, Module, Tensor
+from padiff.paths import joined, last
 from padiff.progress import call_ended
 from padiff.pytree import Memo, can_change, copied, exchanged, held_in, leaves
 from padiff.recording._axes import order_of, read_as, weak
@@ -193,8 +194,7 @@ class Watcher(Listener):
         key = module, above
         if key not in known:
             if module.operation:
-                name = module.path.rpartition(".")[2]
-                path = f"{above}.{name}" if above else name
+                path = joined(above or "", last(module.path))
             else:
                 path = module.path if self.live is None else self.live.path_of(module)
             known[key] = module_record(module, path)

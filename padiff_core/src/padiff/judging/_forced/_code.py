@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from padiff.alignment import Pair, unmatched_inside
 from padiff.forcing import Slotted
 from padiff.numerics import Array
+from padiff.paths import last
 from padiff.trace import Call, Key, Leaf
 
 _MASKED = 1e3
@@ -68,7 +69,7 @@ class Code:
         maker = self.makers.get(token)
         if maker is None:
             return self.names.get(token, "a constant")
-        name, given = maker.path.rpartition(".")[2], {leaf.token for leaf in maker.inputs}
+        name, given = last(maker.path), {leaf.token for leaf in maker.inputs}
         if len(given) > 1 or not given or not depth:
             return f"what {name} gives"
         return f"{name} of {self.name_of(next(iter(given)), depth - 1)}"

@@ -10,6 +10,7 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Replayed, Side
 from padiff.numerics import MERGING, epsilon
+from padiff.paths import below
 
 Moved = tuple[Replayed, Replayed]
 """What the candidate's call does by itself in float64 with its weights, and with others that merging rounds to, too."""
@@ -17,8 +18,7 @@ Moved = tuple[Replayed, Replayed]
 
 def moved_by_merging(bench: Bench, pair: Pair) -> Moved | None:
     """Return what other roundings of merged weights make of a pair; None where it has none, or does not run so."""
-    inside = f"{pair.candidate.path}." if pair.candidate.path else ""
-    paths = [path for path in bench.alignment.merged if path.startswith(inside)]
+    paths = [path for path in bench.alignment.merged if below(path, pair.candidate.path)]
     still = bench.tried(pair, False, dtype="float64", backward=False) if paths else None
     if still is None:
         return None

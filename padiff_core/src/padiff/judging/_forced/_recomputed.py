@@ -13,6 +13,7 @@ from padiff.alignment import Alignment
 from padiff.forcing import Side, is_recorded
 from padiff.judging._findings import finding_at
 from padiff.numerics import NEGLIGIBLE_GRADIENT, RANDOM, difference, epsilon
+from padiff.paths import last, parent
 from padiff.recording import Task
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase, What
 from padiff.trace import Trace, temporary_store
@@ -42,17 +43,17 @@ def recomputed_otherwise(
         (
             pair
             for pair in reversed(alignment.pairs)
-            if (pair.reference if ours else pair.candidate).path in {path.rpartition(".")[0] for path in apart}
+            if (pair.reference if ours else pair.candidate).path in {parent(path) for path in apart}
         ),
         alignment.pairs[0],
     )
     path = (pair.reference if ours else pair.candidate).path
-    names = [name for name in apart if name.rpartition(".")[0] == path] or list(apart)
+    names = [name for name in apart if parent(name) == path] or list(apart)
     worst = max(names, key=lambda name: apart[name].rel_l2)
     return finding_at(
         pair,
         Phase.BACKWARD,
-        What("parameter_gradient", worst.rpartition(".")[2]),
+        What("parameter_gradient", last(worst)),
         Evidence.of("recomputed", side=SIDES[not ours], rel_l2=apart[worst].rel_l2),
         figures=apart[worst],
         cause=Cause("recomputation", {"side": SIDES[not ours]}, verified=True),

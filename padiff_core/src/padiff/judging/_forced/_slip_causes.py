@@ -16,6 +16,7 @@ from padiff.judging._forced._both_codes import Slip
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._slips import RUNS, Search
 from padiff.judging._suspicion import Suspicion
+from padiff.paths import last
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place, Verdict
 from padiff.trace import Call, Key, as_called, samples_otherwise
 
@@ -130,7 +131,7 @@ def _cause(slip: Slip) -> Cause | None:
         taken = dict(zip(SIDES, slip.taken, strict=True))
         if slip.constant:
             return Cause("constants", taken, verified=True)
-        told = {**taken, "taker": slip.taker.path.rpartition(".")[2]}
+        told = {**taken, "taker": last(slip.taker.path)}
         return None if slip.taken[0] == slip.taken[1] else Cause("taken", told, verified=True)
     single = len(slip.reference) == len(slip.candidate) == 1
     if single:
@@ -167,7 +168,7 @@ def _rounds(slips: Sequence[Slip]) -> Iterator[Evidence]:
     """Yield in which rounds it is, where the candidate's line runs several times."""
     times = slips[0].round[1]
     if times > 1:
-        called = slips[0].candidate[-1].path.rpartition(".")[2]
+        called = last(slips[0].candidate[-1].path)
         yield Evidence.of("rounds", called=called, which=sorted({slip.round[0] + 1 for slip in slips}), of=times)
 
 
