@@ -218,7 +218,7 @@ def _moved(ours: Array, theirs: Array, bound: float) -> Evidence | None:
     if not same_numbers(ours, theirs):
         return None
     for one, other in itertools.combinations(axes, 2):
-        if ours.shape[one] == ours.shape[other] and _same(ours.swapaxes(one, other), theirs, bound):
+        if _same(ours.swapaxes(one, other), theirs, bound):
             return Evidence.of("axes_exchanged", axes=(one, other))
     for axis in axes:
         if _same(np.flip(ours, axis), theirs, bound):

@@ -165,7 +165,7 @@ def _judge(
     if apart.equal or (rule(ours, theirs) if rule else apart.rel_l2 <= EXACT(epsilon(ours.dtype))):
         return None
     moved = difference(ours, before)
-    if rule is None and not moved.equal and apart.rel_l2 <= ACCUMULATED(epsilon(ours.dtype)) * moved.rel_l2:
+    if rule is None and apart.rel_l2 <= ACCUMULATED(epsilon(ours.dtype)) * moved.rel_l2:
         return None
     evidence = Evidence.of("update", step_rel_l2=moved.rel_l2, rel_l2=apart.rel_l2)
     figures = Figures.of(apart, measures(ours, theirs))

@@ -175,7 +175,7 @@ def _by_figures(ours: Summary, theirs: Summary) -> tuple[Difference, bool]:
     sampled = False
     if alike and few is not None and fewer is not None and few.shape == fewer.shape:
         sampled, found = True, difference(few, fewer)
-        errors += [found.rel_l2] if not found.equal and not sketched else []
+        errors += [] if sketched else [found.rel_l2]
         most = max(most, found.max_abs)
     told = Difference(equal=False, rel_l2=max(errors), max_abs=most, scale=scale, shape_equal=True, **figures)
     return told, not (sketched or sampled)

@@ -14,7 +14,7 @@ from padiff.numerics._careful import careful
 from padiff.numerics._dtypes import Array, Seen, is_exact, same_bytes, work_dtype
 from padiff.numerics._figures import Difference
 from padiff.numerics._light import light, small
-from padiff.numerics._rounding import EXACT, ROUNDING, epsilon
+from padiff.numerics._rounding import EXACT, RANDOM, ROUNDING, epsilon
 from padiff.numerics._tally import tallied
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -88,6 +88,11 @@ def _unmasked(ref: Array, cand: Array, found: Difference) -> Difference:
     if rest.equal or not rest.scale * _DROWNING < found.scale:
         return found
     return attrs.evolve(found, rel_l2=rest.rel_l2, max_abs=rest.max_abs, scale=rest.scale)
+
+
+def are_random(first: Array, second: Array) -> bool:
+    """Return whether what one call gave under two seeds is further apart than kernels make it: see `RANDOM`."""
+    return difference(first, second).rel_l2 > RANDOM(epsilon(first.dtype))
 
 
 def root_mean_square(array: Array) -> float:

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from padiff.forcing import Division, LocalSide, Place, Share, divided
-from padiff.numerics import SAME, Array, difference, epsilon_of, sample
+from padiff.numerics import SAME, difference, epsilon_of, sample
 from padiff.parameters import Correspondence
 from padiff.refinement._evidence import Evidence
 from padiff.trace import Call, Leaf, Trace
@@ -127,7 +127,7 @@ def _ordered(
                 seen = [free.samples.get(leaf.token) for leaf in b]
                 if values and seen and values[0] is not None and seen[0] is not None:
                     for way, number in np.ndindex(len(ways), share.count):
-                        off = _apart(sample(ways[way][number].read(values[0])), seen[0])
+                        off = difference(sample(ways[way][number].read(values[0])), seen[0]).rel_l2
                         at = way, place // len(ours), number
                         same[at] += off <= SAME(epsilon_of(a[0].dtype, b[0].dtype))
                         apart[at] += min(off, _UNRELATED)
@@ -135,7 +135,3 @@ def _ordered(
     sums = {(way, order): [m[way, range(share.count), order].sum() for m in (same, apart)] for way, order in orders}
     way, order = min(orders, key=lambda one: (-sums[one][0], sums[one][1]))
     return tuple(ways[way][number] for number in order)
-
-
-def _apart(ours: Array, theirs: Array) -> float:
-    return difference(ours, theirs).rel_l2 if ours.shape == theirs.shape else _UNRELATED

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from typing import Any
 
 import attrs
-from numpy.typing import NDArray
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Values
 from padiff.judging import sampling
-from padiff.numerics import EXACT, RANDOM, SAME, difference, epsilon, epsilon_of
+from padiff.numerics import EXACT, SAME, are_random, epsilon_of
 from padiff.trace import Key
 
 RIGHT = 1.0
@@ -87,7 +85,7 @@ def trial_without_randomness(bench: Bench, pair: Pair) -> Trial | None:
         return None
     first, second = made
     both = _made(bench.alignment, pair) & first.keys() & second.keys()
-    drawn = frozenset(token for token in both if _disagree(first[token], second[token]))
+    drawn = frozenset(token for token in both if are_random(first[token], second[token]))
     if not drawn and not is_drawn(bench.alignment, pair):
         return None
     # Two seeds may make the same of what is drawn seldom, or of a small batch.
@@ -108,7 +106,3 @@ def _made(alignment: Alignment, pair: Pair) -> set[int]:
     below = [one for one in call.subtree() if one is not call and alignment.of_reference(one) is not None]
     made = {leaf.token for one in below for leaf in one.inputs} | {leaf.token for leaf in call.outputs}
     return made - {leaf.token for one in below for leaf in one.outputs} - {leaf.token for leaf in call.inputs}
-
-
-def _disagree(first: NDArray[Any], second: NDArray[Any]) -> bool:
-    return difference(first, second).rel_l2 > RANDOM(epsilon(first.dtype))

@@ -16,7 +16,7 @@ from padiff.forcing import Bench, Replayed
 from padiff.judging._forced._distributions import SEEDS, differ, flat
 from padiff.judging._forced._question import Question
 from padiff.judging._forced._replays import PairReplays
-from padiff.numerics import RANDOM, SAME, Array, Difference, difference, epsilon
+from padiff.numerics import SAME, Array, Difference, are_random, difference, epsilon
 from padiff.trace import Call, is_sampling, settings_of
 
 _SEEDS = range(1, 9)
@@ -51,7 +51,7 @@ class Randomness:
         seeds = _SEEDS if took is not False else _SEEDS[:2]
         first = self._seen(asked, ours, seeds[0])
         others = (self._seen(asked, ours, seed) for seed in seeds[1:])
-        return first is not None and any(one is not None and _apart(first, one) for one in others)
+        return first is not None and any(one is not None and are_random(first, one) for one in others)
 
     def _is_quiet(self, pair: Pair, *, ours: bool) -> bool:
         """Return whether a whole side is known to give the same under all seeds, now that a value of a pair is asked.
@@ -153,13 +153,9 @@ class Randomness:
 
 def _agree(a: Replayed, b: Replayed) -> bool:
     return all(
-        ours.keys() == theirs.keys() and not any(_apart(array, theirs[key]) for key, array in ours.items())
+        ours.keys() == theirs.keys() and not any(are_random(array, theirs[key]) for key, array in ours.items())
         for ours, theirs in zip(a.tables, b.tables, strict=True)
     )
-
-
-def _apart(a: Array, b: Array) -> bool:
-    return difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype))
 
 
 def sampling(call: Call, matched: Callable[[Call], Pair | None]) -> bool | None:

@@ -80,7 +80,7 @@ class Settler:
         """
         pair, eps = asked.pair, asked.eps
         like = like_calls(asked) if asked.what is not None and eps > 0 and not is_coarse(eps) else None
-        if like in self._floors and not asked.native.nan_mismatch:
+        if like in self._floors:
             floor, where = self._floors[like]
             if asked.error <= FLOORS * floor:
                 like_it = Evidence.of("like", factor=FLOORS, call=where, floor=floor)
@@ -274,7 +274,7 @@ class Settler:
 def _by_floor(asked: Question, refused: Refusal) -> Ruling:
     """Rule by what was seen in the whole model, where the call cannot run alone."""
     native, evidence = asked.native, Evidence("machine_epsilon", refused)
-    small = asked.eps > 0 and native.rel_l2 <= UNSETTLED(asked.eps) and not native.nan_mismatch
+    small = native.rel_l2 <= UNSETTLED(asked.eps)
     return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, Figures.of(native), (evidence,), settled=False)
 
 

@@ -27,7 +27,7 @@ from padiff.judging._forced._merged_rounding import rounded_otherwise
 from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question
 from padiff.judging._forced._settle import Settler
 from padiff.judging._forced._wholes import Ends, Gap, Response, Runs, Wholes, worst
-from padiff.numerics import CONSTANT, FLOORS, RANDOM, SAME, VANISHES, difference, epsilon, epsilon_of, is_coarse
+from padiff.numerics import CONSTANT, FLOORS, SAME, VANISHES, are_random, epsilon, epsilon_of, is_coarse
 from padiff.recording import Task
 from padiff.report import By, Evidence, Figures, Finding, Phase, Verdict, What
 from padiff.trace import Trace, ValueStore, temporary_store
@@ -286,6 +286,6 @@ def _is_random(side: Side, task: Task, trace: Trace) -> bool:
     def differs(seed: int) -> bool:
         other = ends_of(side, task, seed=seed)
         pairs = zip(trace.outputs, () if other is None else other.outputs, strict=False)
-        return any(a.shape != b.shape or difference(a, b).rel_l2 > RANDOM(epsilon(a.dtype)) for a, b in pairs)
+        return any(are_random(a, b) for a, b in pairs)
 
     return any(map(differs, range(task.seed + 1, task.seed + (SEEDS[0] if trace.sampled else 2))))

@@ -92,9 +92,5 @@ def _between(root: Pair, ours: Sequence[Array], theirs: Sequence[Array]) -> floa
 
 def _largest_beyond(ours: Sequence[Array], theirs: Sequence[Array], bound: Threshold = ROUNDING) -> float:
     """Return the largest relative L2 beyond a threshold between outputs, zero where there is none."""
-    found = 0.0
-    for a, b in zip(ours, theirs, strict=False):
-        apart = difference(a, b).rel_l2 if a.shape == b.shape else float("inf")
-        if not apart <= bound(epsilon(a.dtype)):
-            found = max(found, float("inf") if np.isnan(apart) else apart)
-    return found
+    apart = ((difference(a, b).rel_l2, bound(epsilon(a.dtype))) for a, b in zip(ours, theirs, strict=False))
+    return max((error for error, most in apart if error > most), default=0.0)
