@@ -48,9 +48,8 @@ def _location(call: Call, at: Call | None) -> str | None:
 
 def _is_users(call: Call, file: str) -> bool:
     """Return whether a file is not the framework's: some calling frame tells which files are."""
-    frames = [frame for above in (call, *call.ancestors()) for frame in above.frames]
-    library = {frame.file for frame in frames if frame.library}
-    return file not in library and any(frame.file == file and not frame.library for frame in frames)
+    frames = (frame for above in (call, *call.ancestors()) for frame in above.frames)
+    return any(frame.file == file and not frame.library for frame in frames)
 
 
 def _line(frames: Sequence[Frame]) -> str | None:
@@ -136,7 +135,7 @@ def _why(suspicion: Suspicion) -> tuple[Cause | None, tuple[Evidence, ...]]:
     """Return the cause of a suspicion, and what it rests on; what may be the cause and is not verified, is evidence."""
     ruling, found = suspicion.ruling, cause_between(suspicion.pair, suspicion.phase)
     cause = _dtypes(suspicion) or (found if found is not None and found.verified else None) or ruling.hint
-    if found is None or found.verified or cause is not None:
+    if found is None or cause is not None:
         return cause, ruling.evidence
     return None, (*ruling.evidence, not_verified(found))
 
@@ -214,7 +213,7 @@ def merged(findings: Sequence[Finding], operations: Collection[str | None] = ())
             key = (*key, finding.evidence)
         if finding.phase is Phase.BUFFER:
             key = (*key, finding.cause)  # one update leaves all buffers of a module
-        elif finding.phase in (Phase.PARAMETER, Phase.UPDATE) or finding.between is None:
+        elif finding.between is None:
             key = (*key, finding.what if finding.phase is not Phase.FORWARD else "")
         if finding.candidate.path in operations:
             key = (*key, finding.cause, finding.reference.location, finding.candidate.location)

@@ -128,7 +128,7 @@ class Follower(Listener):
 
         Functions are intercepted while the model runs, where its adapter can.
         """
-        if not module.path and not module.operation:
+        if not module.path:
             self._open.clear()  # one before it may have raised
             self._deep = 0
         if not self._open:

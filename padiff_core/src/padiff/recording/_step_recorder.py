@@ -49,7 +49,7 @@ class StepRecorder(Recorder):
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Open a call; one of the model itself is nobody's part, though one before it may have raised."""
-        if not module.path and not module.operation:
+        if not module.path:
             self._stack.clear()
             self._modules.clear()
             self._places.begin()

@@ -46,11 +46,11 @@ def with_buffers_named(correspondence: Correspondence, evidence: Evidence) -> Co
 
 def _is_written(trace: Trace, path: str) -> bool:
     """Return whether a step left another value of a buffer, as far as is known."""
-    keys = trace.weights.get(path), trace.buffers.get(path)
-    if keys[0] is None or keys[1] is None:
+    before, after = trace.weights.get(path), trace.buffers.get(path)
+    if before is None or after is None:
         return False
-    if min(keys[0], keys[1]) >= 0:
-        return not is_alike(trace.array(keys[0]), trace.array(keys[1]))
-    known = [trace.summaries.get(key) for key in keys if key is not None]
+    if min(before, after) >= 0:
+        return not is_alike(trace.array(before), trace.array(after))
+    known = [trace.summaries.get(key) for key in (before, after)]
     both = [one.sample for one in known if one is not None and one.sample is not None]
     return len(both) == 2 and not is_alike(*both)

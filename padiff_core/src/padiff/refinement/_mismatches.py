@@ -88,11 +88,11 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     later = [s for s in again if spot_key(s) not in seen]
     # What a pair's own code hands to a call inside is wrong whichever way: so is that code, and no match of it.
     own = {first.pair.key for s in again if (first := seen.get(spot_key(s))) and _is_handed_on(first)}
-    proven = {s.pair.key for s in rough if s.spot is not None and _ends_inside(s, judge, trace)}
+    proven = {s.pair.key for s in rough if _ends_inside(s, judge, trace)}
     sure = {pair.key for pair in doubtful if pair.key in own or spoils(pair, later, second_judge)} - proven
     wrong = [pair for pair in doubtful if pair.key not in sure]
     # Taken apart with others, a match is spoiled by their faults too.
-    later_ends = [s.pair for s in rough if s.pair in doubtful and s.pair.key in sure and _ends_later(s, judge, trace)]
+    later_ends = [s.pair for s in rough if s.pair.key in sure and _ends_later(s, judge, trace)]
     if later_ends and len(doubtful) > 1:
         fewer = evidence.judged(without([*wrong, *later_ends]))
         unheard = fresh(fewer)

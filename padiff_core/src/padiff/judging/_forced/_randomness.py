@@ -61,7 +61,7 @@ class Randomness:
         whole is asked once the calls that were asked by themselves come to as much.
         """
         key = (self._bench.reference if ours else self._bench.candidate, self._bench.evaluating)
-        known, spent = self._replays.of_sides.quiet, self._replays.of_sides.spent
+        known, spent = self._replays.shared.quiet, self._replays.shared.spent
         roots = [one for one in self._bench.alignment.pairs if one.candidate.parent is None]
         if key not in known and len(roots) == 1:
             size = [len(list((one.reference if ours else one.candidate).subtree())) for one in (pair, roots[0])]

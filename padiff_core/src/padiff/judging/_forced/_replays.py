@@ -66,10 +66,9 @@ class PairReplays:
 
     def __init__(self, bench: Bench, shared: Replays[Any] | None = None) -> None:
         self._bench = bench
-        self._own = Replays[Any].beside(bench.trace.store)
-        self.shared = shared
+        self._own, further = (Replays[Any].beside(bench.trace.store) for _ in range(2))
+        self.shared = further if shared is None else shared
         self._of_reference: dict[Pair, int] = {}
-        self.of_sides = self._own if shared is None else shared
 
     def of_side(
         self, pair: Pair, ours: bool, condition: Mapping[str, Any], *, thinned: bool = False
@@ -96,7 +95,7 @@ class PairReplays:
             return _thinned(found) if thinned else found
 
         replays, place = self._place(pair)
-        if ours and self.shared is not None:
+        if ours:
             if pair not in self._of_reference:
                 self._of_reference[pair] = self.shared.number_of(self._bench.of_reference(pair))
             replays, place = self.shared, self._of_reference[pair]
@@ -114,8 +113,8 @@ class PairReplays:
         return None if run is None else asked.read(run, ours)
 
     def _place(self, pair: Pair) -> tuple[Replays[Any], Hashable]:
-        condition = None if self.shared is None else self._bench.condition(pair)
-        return (self._own, pair.key) if condition is None or self.shared is None else (self.shared, condition)
+        condition = self._bench.condition(pair)
+        return (self._own, pair.key) if condition is None else (self.shared, condition)
 
 
 def _thinned(run: Replayed) -> Replayed:
