@@ -16,14 +16,13 @@ from padiff.engine._checks import (
     finiteness_notes,
     of_side,
     sameness_notes,
-    type_named,
 )
 from padiff.engine._padding import Padding, without_padding
 from padiff.errors import InputError
 from padiff.forcing import Given, Side, is_recorded
 from padiff.isolation import side_of
 from padiff.options import PAIR, DiffOptions
-from padiff.recording import Task, arguments, narrowed
+from padiff.recording import Task, arguments, narrowed, type_named
 from padiff.report import SIDES, Note
 
 

@@ -21,10 +21,18 @@ from padiff.errors import (
 )
 from padiff.forcing import Given, Side
 from padiff.judging import place_of
-from padiff.numerics import Array, is_array
+from padiff.numerics import Array, is_array, is_float
 from padiff.options import PAIR
 from padiff.pytree import leaves
-from padiff.recording import Task, first_nonfinite, internal_errors, is_finite, is_masked, nonfinite_inputs
+from padiff.recording import (
+    Task,
+    first_nonfinite,
+    internal_errors,
+    is_finite,
+    is_masked,
+    nonfinite_inputs,
+    type_named,
+)
 from padiff.report import Note, few
 from padiff.trace import Trace
 
@@ -77,7 +85,7 @@ def _in_inputs(name: str, side: Side, task: Task) -> str:
     if len(task.args) == 1 and isinstance(task.args[0], Mapping):
         return " Its first argument is a dict: for keyword arguments give that dict itself, inputs={...}."
     held = _float_dtypes(side)
-    given = [(path, array) for path, array in _arrays(task) if _is_floating(array) and array.dtype.name not in held]
+    given = [(path, array) for path, array in _arrays(task) if is_float(array) and array.dtype.name not in held]
     if len(held) != 1 or not given:
         return ""
     path, array = given[0]
@@ -94,10 +102,6 @@ def _arrays(task: Task) -> Iterator[tuple[str, Array]]:
         yield from leaves(value, is_array, f"[{index}]")
     for name, value in task.kwargs.items():
         yield from leaves(value, is_array, repr(name))
-
-
-def _is_floating(array: Array) -> bool:
-    return "float" in array.dtype.name
 
 
 def check_side(name: str, side: Side) -> None:
@@ -163,15 +167,12 @@ def _nonfinite(side: Side) -> list[str]:
         values = side.value(path)
         if _seems_finite(values):
             continue
-        test = np.isnan if parameter.buffer else _is_nonfinite  # a mask may hold infinities
-        wrong = int(np.count_nonzero(test(values if values.dtype.kind in "fc" else values.astype(np.float32))))
+        values = values if values.dtype.kind in "fc" else values.astype(np.float32)
+        # A mask may hold infinities.
+        wrong = int(np.count_nonzero(np.isnan(values) if parameter.buffer else ~np.isfinite(values)))
         if wrong:
             found.append(f"{path!r} ({wrong} of {values.size} elements)")
     return found
-
-
-def _is_nonfinite(values: Array) -> Array:
-    return ~np.isfinite(values)
 
 
 def _seems_finite(values: Array) -> bool:
@@ -256,8 +257,3 @@ def check_optimizers(given: Sequence[tuple[str, Side, Any, Given]]) -> None:
         framework = side.about.framework
         msg = f"optimizers: {trouble}; expected an optimizer of {framework}, or a function that steps.\n{hint}"
         raise InputError(msg)
-
-
-def type_named(kind: type) -> str:
-    """Return a class's name, with its module where it is none of Python's own."""
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -158,8 +158,9 @@ def _compared(
         assert known is not None
         known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
         if (sliced := in_slices(known.alignment, (sides[0].trace, sides[1].trace))) is not None:
-            sides = both = _as_traced(sides, sliced[0])
-            notes += [sliced[1]] if sliced[1] not in notes else []
+            traces, note = sliced
+            sides = both = attrs.evolve(sides[0], trace=traces[0]), attrs.evolve(sides[1], trace=traces[1])
+            notes += [note] if note not in notes else []
             meter = Meter(sides, by)
             known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
         if number == steps[0]:
@@ -196,13 +197,6 @@ def _compared(
     seconds = time.perf_counter() - started
     only = found.forward_only
     return report_of(found, sides, notes, tolerance, seconds, forward_only=only, recorded=recorded)
-
-
-def _as_traced(
-    sides: tuple[RecordedSide, RecordedSide], traces: tuple[Trace, Trace]
-) -> tuple[RecordedSide, RecordedSide]:
-    """Return the sides of a step with other traces of it."""
-    return attrs.evolve(sides[0], trace=traces[0]), attrs.evolve(sides[1], trace=traces[1])
 
 
 def _steps(runs: Sequence[Run], step: int | None) -> list[int]:

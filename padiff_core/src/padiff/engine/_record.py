@@ -7,12 +7,22 @@ from collections.abc import Collection, Sequence
 from typing import Any, get_args
 
 from padiff.adapter import Model
-from padiff.engine._checks import type_named, with_known_options
+from padiff.engine._checks import with_known_options
 from padiff.errors import InputError, check_one_of
 from padiff.forcing import LocalSide
 from padiff.isolation import Remote
 from padiff.plugins import adapter_for
-from padiff.recording import Loop, Task, Watcher, arguments, differentiator, guarded_run, narrowed, operating
+from padiff.recording import (
+    Loop,
+    Task,
+    Watcher,
+    arguments,
+    differentiator,
+    guarded_run,
+    narrowed,
+    operating,
+    type_named,
+)
 from padiff.trace import Kept, rank_folder
 
 _VALUES = tuple(one for one in get_args(Kept) if one != "checksum")  # which other tools keep

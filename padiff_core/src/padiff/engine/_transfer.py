@@ -18,7 +18,7 @@ from padiff.engine._open import finished_steps, opened
 from padiff.errors import InputError
 from padiff.forcing import RecordedSide, Side, weights_of
 from padiff.isolation import side_of
-from padiff.judging import missing_path, parameter_findings
+from padiff.judging import missing_paths, parameter_findings
 from padiff.parameters import (
     Correspondence,
     HeldUnit,
@@ -32,7 +32,7 @@ from padiff.parameters import (
     with_buffers,
 )
 from padiff.parameters import transfer as write_all
-from padiff.report import SIDES, Finding, Transfer
+from padiff.report import Finding, Transfer
 from padiff.trace import Run, Trace
 
 
@@ -98,9 +98,7 @@ def _by_name(source: Any, side: Any, mapping: Any) -> Transfer:
     """Say what became of the parameters."""
     known, found = copied_by_name(source, side, mapping)
     copied = {link.candidate.parameter.path: link.candidate.parameter for _, link in known.links}
-    gone = {
-        side: tuple(path for finding in found if (path := missing_path(finding, side)) is not None) for side in SIDES
-    }
+    gone = missing_paths(found)
     return Transfer(
         copied=len(copied),
         verified=0,

@@ -15,9 +15,8 @@ import numpy as np
 from padiff.alignment import Alignment, Pair
 from padiff.forcing._checks import Spot, Values
 from padiff.forcing._messages import Replayed, ReplayRequest, Slotted
-from padiff.forcing._replay import is_float
 from padiff.forcing._side import Side
-from padiff.numerics import Array, root_mean_square
+from padiff.numerics import Array, is_float, root_mean_square
 from padiff.trace import Call, Key, Leaf, Trace
 
 _SAMPLED = 64

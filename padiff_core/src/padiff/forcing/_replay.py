@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
-import ml_dtypes  # registers bfloat16 and float8 with numpy
 import numpy as np
 
 from padiff.adapter import Adapter, Model, Module, Tensor
@@ -18,7 +17,7 @@ from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest, Slotted
 from padiff.forcing._own_functions import Disturbing, DisturbingKernels, Typing
-from padiff.numerics import Array, epsilon_of, numpy_dtype
+from padiff.numerics import Array, epsilon_of, is_float, numpy_dtype
 from padiff.paths import joined
 from padiff.recording import Live, at_input, fill, natively, plain, wrapped
 from padiff.trace import Call, Key
@@ -141,11 +140,6 @@ def _native(adapter: Adapter, value: Array, own: str, request: ReplayRequest, pl
     native = adapter.placed(value, place, differentiable=floating and request.differentiable)
     # Not the leaf itself: a module may change its input in place, which a leaf forbids.
     return adapter.tensor(native).swapped(value) if floating and request.differentiable else native
-
-
-def is_float(array: Array) -> bool:
-    """Return whether an array's dtype is real floating point, of numpy's or of ml_dtypes."""
-    return array.dtype.kind == "f" or (array.dtype.kind == "V" and hasattr(ml_dtypes, array.dtype.name))
 
 
 def _plan(top: Call, pairs: Mapping[Call, Pair]) -> dict[Key, Pair]:

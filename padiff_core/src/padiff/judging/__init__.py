@@ -5,7 +5,7 @@ that records show, `_findings` and `_notes`, the `_compared` tree, the models' `
 `_optimizer_step` did, and a user's `_tolerance`.
 """
 
-from padiff.judging._compared import matching_of, missing_path
+from padiff.judging._compared import matching_of, missing_paths
 from padiff.judging._findings import place_around, place_of, with_hooks
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._merged_rounding import moved_by_merging

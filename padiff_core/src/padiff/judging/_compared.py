@@ -12,6 +12,7 @@ from padiff.judging._suspicion import Suspicion
 from padiff.numerics import SAME, Difference, difference, epsilon_of
 from padiff.parameters import Correspondence, Link
 from padiff.report import (
+    SIDES,
     ComparedCall,
     Coverage,
     Evidence,
@@ -172,9 +173,6 @@ def matching_of(alignment: Alignment, correspondence: Correspondence, findings: 
         side: tuple(dict.fromkeys(call.path for call in calls if _is_left(alignment, call)))
         for side, calls in left.items()
     }
-    parameters = {
-        side: tuple(path for finding in findings if (path := missing_path(finding, side)) is not None) for side in left
-    }
     return Matching(
         tuple(MatchedModules(*row, calls) for row, calls in rows.items()),
         tuple(
@@ -187,8 +185,15 @@ def matching_of(alignment: Alignment, correspondence: Correspondence, findings: 
             for _, link in correspondence.links
         ),
         modules,
-        parameters,
+        missing_paths(findings),
     )
+
+
+def missing_paths(findings: Sequence[Finding]) -> dict[str, tuple[str, ...]]:
+    """Return the paths of the parameters that findings say only one side has, by that side."""
+    return {
+        side: tuple(path for finding in findings if (path := missing_path(finding, side)) is not None) for side in SIDES
+    }
 
 
 def missing_path(finding: Finding, side: str) -> str | None:

@@ -62,7 +62,7 @@ def of_called_again(
 
     An evaluation that leaves the model in that mode, say: its statistics are of other data.
     """
-    again = [(side, call) for side, call in extra_calls(alignment) if call.training]
+    again = extra_calls(alignment)
     inside = {(side, one.path): call for side, call in again for one in call.subtree() if one.training}
     homes = [
         next((inside[key] for side in SIDES if (key := (side, getattr(one, side).path or "")) in inside), None)

@@ -12,7 +12,7 @@ error of complex numbers is a modulus. Non-numeric arrays raise ``TypeError``.
 
 from padiff.numerics import sketching
 from padiff.numerics._compare import are_random, beside_masks, close, difference, root_mean_square, same_numbers, sample
-from padiff.numerics._dtypes import Array, Seen, in_reals, is_array, numpy_dtype, read_only, same_bytes
+from padiff.numerics._dtypes import Array, Seen, in_reals, is_array, is_float, numpy_dtype, read_only, same_bytes
 from padiff.numerics._figures import Difference
 from padiff.numerics._fingerprint import fingerprint
 from padiff.numerics._reordered import reordered, reorderings

@@ -31,6 +31,11 @@ def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic)
 
 
+def is_float(array: Array) -> bool:
+    """Return whether an array's dtype is real floating point, of numpy's or of ml_dtypes."""
+    return "float" in array.dtype.name
+
+
 @functools.cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the dtype of numpy or ml_dtypes of that name.

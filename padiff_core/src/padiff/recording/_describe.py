@@ -151,7 +151,7 @@ def plain(value: Any) -> Any:
     for sort in (bool, int, float, str):
         if isinstance(value, sort):
             return sort(value)
-    if isinstance(value, np.generic) and value.ndim == 0 and value.dtype.kind in "biuf":
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return value.item()
     if isinstance(value, slice):
         return slice(plain(value.start), plain(value.stop), plain(value.step))

@@ -32,9 +32,12 @@ def in_words(output: Any) -> str:
     """Return in words what a model returned, where it holds no tensor."""
     if output is None or isinstance(output, bool | int | float | str):
         return f"{output!r} of type {type(output).__name__}" if output is not None else "None"
-    kind = type(output)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return f"a value of type {name}"
+    return f"a value of type {type_named(type(output))}"
+
+
+def type_named(kind: type) -> str:
+    """Return a class's name, with its module where it is none of Python's own."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _array(value: Any) -> Array | None:

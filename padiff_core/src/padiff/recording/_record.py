@@ -13,7 +13,7 @@ import numpy as np
 
 from padiff.adapter import Adapter, Model, Module, Tensor, as_it_is, recomputed
 from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
-from padiff.numerics import Array, epsilon_of, is_array, sample
+from padiff.numerics import Array, epsilon_of, is_array, is_float, sample
 from padiff.progress import call_ended
 from padiff.pytree import Memo, copied, leaves
 from padiff.recording._describe import SettingsReader, parameter_record, plain
@@ -284,7 +284,7 @@ def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[
 
     def convert(value: Any) -> Any:
         index = next(count)
-        floating = _is_floating(value)
+        floating = is_float(value)
         if floating and task.dtype is not None:
             value = np.asarray((task.exact or {}).get(index, value)).astype(task.dtype)
         differentiable = task.backward and floating and index not in task.inert
@@ -305,10 +305,6 @@ def native_arguments(model: Model, task: Task, watcher: Watcher) -> tuple[tuple[
     args = tuple(copied(value, is_array, lambda _, leaf: convert(leaf), memo=memo) for value in task.args)
     kwargs = {k: copied(value, is_array, lambda _, leaf: convert(leaf), memo=memo) for k, value in task.kwargs.items()}
     return args, kwargs
-
-
-def _is_floating(value: Any) -> bool:
-    return np.asarray(value).dtype.kind in "fV" or "float" in np.asarray(value).dtype.name
 
 
 def check_signature(model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any], live: Live | None = None) -> None:

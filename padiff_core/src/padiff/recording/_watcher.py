@@ -188,13 +188,13 @@ class Watcher(Listener):
         """Return a module as plain data, under its path in the whole model."""
         if parent is None and self._top is not None:
             return self._top
-        above = parent.path if module.operation and parent is not None else None
+        above = parent.path if module.operation and parent is not None else ""
         # What a module is, one run need not ask after another.
         known = self._records if self.live is None or module.operation else self.live.records
         key = module, above
         if key not in known:
             if module.operation:
-                path = joined(above or "", last(module.path))
+                path = joined(above, last(module.path))
             else:
                 path = module.path if self.live is None else self.live.path_of(module)
             known[key] = module_record(module, path)

@@ -68,7 +68,8 @@ def with_rows_by_value(correspondence: Correspondence, evidence: Evidence) -> Co
             if found is not None:
                 known |= dict.fromkeys(filter(None, found.orders))
                 turned[link] = found
-                turned |= {one: attrs.evolve(one, orders=found.orders[:1]) for one in _beside(match, found)}
+                beside = _of_rows(match, found) if found.orders[0] else ()
+                turned |= {one: attrs.evolve(one, orders=found.orders[:1]) for one in beside}
         if turned:
             changed[match] = attrs.evolve(match, links=[turned.get(link, link) for link in match.links])
     return correspondence.rematched(changed) if changed else correspondence
@@ -79,11 +80,6 @@ def _held(link: Link, evidence: Evidence) -> tuple[Array | None, Array]:
     ours, theirs = held_of(link, evidence.reference, evidence.candidate)
     narrower = ours is not None and theirs.dtype.itemsize < ours.dtype.itemsize
     return (ours.astype(theirs.dtype) if ours is not None and narrower else ours), theirs
-
-
-def _beside(match: UnitMatch, known: Link) -> Iterator[Link]:
-    """Yield what has to be in the order of a layer's parameter, too."""
-    yield from _of_rows(match, known) if known.orders[0] else ()
 
 
 def _of_rows(match: UnitMatch, known: Link) -> Iterator[Link]:
