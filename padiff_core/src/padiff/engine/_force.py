@@ -189,7 +189,7 @@ def _is_alike(array: Array, other: Array) -> bool:
     """Return whether two arrays hold the same numbers, in whatever order."""
     if array.size != other.size or array.dtype.kind != other.dtype.kind:
         return False
-    if array.shape == other.shape and np.array_equal(array, other):
+    if np.array_equal(array, other):
         return True
     first, second = (np.sort(np.asarray(one), axis=None) for one in (array, other))
     return bool(np.array_equal(first, second.astype(first.dtype)))

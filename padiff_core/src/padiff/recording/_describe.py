@@ -119,19 +119,16 @@ class SettingsReader:
         settings, native = module.rule.settings, module.native
         natives = [setting.native(native) for setting in settings.values()]
         known = self._known.get(module)
-        if known is None or not all(map(_unchanged, known[0], natives)):
-            found = {
-                name: _setting(settings[name], native, value) for name, value in zip(settings, natives, strict=True)
-            }
-        elif any(setting.derive is not None for setting in settings.values()):
-            found = dict(known[1])
-            for (name, setting), value in zip(settings.items(), natives, strict=True):
-                if setting.derive is not None:
-                    found[name] = _setting(setting, native, value)
-        else:
-            return known[1]
-        self._known[module] = natives, found
-        return found
+        kept = known[1] if known is not None and all(map(_unchanged, known[0], natives)) else {}
+        anew = {
+            name: _setting(setting, native, value)
+            for (name, setting), value in zip(settings.items(), natives, strict=True)
+            if name not in kept or setting.derive is not None
+        }
+        if not anew:
+            return kept
+        self._known[module] = natives, {**kept, **anew}
+        return self._known[module][1]
 
 
 def _unchanged(before: Any, now: Any) -> bool:

@@ -87,7 +87,7 @@ def exact(ours: Task, theirs: Task, matched: Iterable[tuple[int, int]]) -> Task:
     for a, b in matched:
         if a < len(first) and b < len(second):
             wide, narrow = np.asarray(first[a]), np.asarray(second[b])
-            wider = epsilon(narrow.dtype) > epsilon(wide.dtype) > 0 and wide.shape == narrow.shape
+            wider = epsilon(narrow.dtype) > epsilon(wide.dtype) > 0
             if wider and np.array_equal(wide.astype(narrow.dtype), narrow):
                 known[b] = wide
     return attrs.evolve(theirs, exact=known) if known else theirs

@@ -89,7 +89,7 @@ class Places:
             shards = _shards(self._ranks, spread)
             start = None if self._ranks is None else self._ranks.starts.get(path)
             whole = () if self._ranks is None else self._ranks.shapes.get(path, self._shapes.get(path, ()))
-            ranged = start is not None and [how.kind for how, *_ in shards] == ["range"]
+            ranged = [how.kind for how, *_ in shards] == ["range"]
             held = (start, whole) if start is not None and ranged else None
             self._known[path] = Where(self._layouts.get(path), shards, held)
         return self._known[path]

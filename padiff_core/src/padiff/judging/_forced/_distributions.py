@@ -30,7 +30,7 @@ _MOST = 1 << 16
 """Elements of a value that are looked at, evenly spread."""
 
 Sample = Callable[[bool, range], Sequence[Array]]
-"""Returns what a side gives under seeds; the flag is true for the reference's side."""
+"""Returns what a side gives under seeds, made `flat`; the flag is true for the reference's side."""
 
 
 def differ(sample: Sample, bound: float) -> bool:
@@ -51,9 +51,9 @@ def differ(sample: Sample, bound: float) -> bool:
 def _chance(sample: Sample, seeds: range, bound: float) -> float:
     """Return how often, at most, two groups of one distribution are as far apart as those under some seeds."""
     ours, theirs = sample(True, seeds), sample(False, seeds)
-    if len(ours) != len(theirs) or not ours or flat(ours[0]).shape != flat(theirs[0]).shape or not ours[0].size:
+    if len(ours) != len(theirs) or not ours or ours[0].shape != theirs[0].shape or not ours[0].size:
         return 1.0
-    rows = np.stack([in_reals(flat(array)).ravel() for array in (*ours, *theirs)])
+    rows = np.stack([in_reals(array).ravel() for array in (*ours, *theirs)])
     rng = np.random.default_rng(len(seeds))
     rows += rng.standard_normal(rows.shape) * bound * float(np.sqrt(np.mean(rows * rows)))
     squares = np.sum(rows * rows, axis=1)
