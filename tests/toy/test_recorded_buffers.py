@@ -65,14 +65,16 @@ def test_buffers_of_no_catalogue_are_compared_whatever_is_kept(
     ), str(report)
 
 
+@pytest.mark.parametrize("inner", [False, True])
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_call_of_one_side_that_updates_buffers_is_one_source(tmp_path: Path, side: int) -> None:
-    """Each buffer was a source, without a cause: an evaluation in training mode."""
+def test_a_call_of_one_side_that_updates_buffers_is_one_source(tmp_path: Path, side: int, inner: bool) -> None:
+    """Each buffer was a source, without a cause: an evaluation in training mode, of all of a model or of a part."""
     np.random.seed(0)
-    models = Queued(), Port()
+    models = (rows.Sequential(Queued()), columns.Stack(Port())) if inner else (Queued(), Port())
     padiff.transfer(*models)
     for number, (model, home) in enumerate(zip(models, (rows, columns), strict=True)):
         model.train()
+        model.training = not inner
         with padiff.record(model, tmp_path / "ab"[number]) as recorder:
             y = model(home.Tensor(np.ones((ROWS, SIZE), np.float32)))
             (y * y).mean().backward()
@@ -80,7 +82,7 @@ def test_a_call_of_one_side_that_updates_buffers_is_one_source(tmp_path: Path, s
                 model(home.Tensor(np.full((ROWS, SIZE), 2, np.float32)))
             recorder.step()
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
-    assert (source.phase, source.candidate.path) == (Phase.BUFFER, "")
+    assert (source.phase, source.candidate.path) == (Phase.BUFFER, "0" if inner else "")
     assert source.cause.parameters == {"name": "", "reference": 2 - side, "candidate": 1 + side}
 
 
