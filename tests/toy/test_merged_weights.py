@@ -122,6 +122,48 @@ def test_what_was_merged_wrongly_is_one_source_at_its_layer(second: Any) -> None
     assert note["candidate"] == [f"{layer}.{name}" for layer in ("first", "third") for name in ("bias", "weight")]
 
 
+class Gated(rows.Module):
+    """A layer with a gate, which a candidate takes into the layer; and another one in front, perhaps."""
+
+    def __init__(self, gated: bool, inner: Any = None) -> None:
+        size = 6 if inner is None else 8
+        self.gated, self.inner, self.linear = gated, inner, rows.Linear(size, 8)
+        if gated:
+            self.gain = rows.parameter(8, scale=0.1, at=1.0)
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x if self.inner is None else self.inner(x))
+        return F.relu(y * self.gain if self.gated else y)
+
+    def merged(self) -> Gated:
+        port = Gated(False, self.inner and self.inner.merged())
+        port.linear.weight.data[:] = self.linear.weight.data * self.gain.data[:, None]
+        port.linear.bias.data[:] = self.linear.bias.data * self.gain.data
+        return port
+
+
+def test_what_is_hidden_in_one_module_is_not_shown_by_what_another_one_needs() -> None:
+    """Much noise, with which all of both counts, is what the one around alone was tried with."""
+    net = Gated(True, Gated(True))
+    net.linear.bias.data[1], net.inner.linear.bias.data[2] = -60, -20
+    port = net.merged()
+    assert padiff.diff(net, port, (X,), transfer=False).aligned
+    port.inner.linear.bias.data[2] += 3
+    (source,) = padiff.diff(net, port, (X,), transfer=False).sources
+    assert source.candidate.path == "inner.linear"
+
+
+@pytest.mark.parametrize("given", [np.ones((3, 6)), np.zeros((3, 6)), np.eye(6)[:3]], ids=["ones", "zeros", "marks"])
+def test_inputs_of_one_number_or_two_show_no_more_than_others(given: Any) -> None:
+    net, x = Gated(True), given.astype(np.float32)
+    port = net.merged()
+    assert padiff.diff(net, port, (x,), transfer=False).aligned
+    port.linear.weight.data[2] += [0, 0, 0, 0, 1, -1]
+    for transfer in (False, True):
+        report = padiff.diff(net, port, (x,), transfer=transfer)
+        assert not report.aligned, str(report)
+
+
 def test_a_layer_that_was_not_merged_lacks_its_norm() -> None:
     net = Net()
     report = padiff.diff(net, merged(net, lambda *_: None), (X,), transfer=False)

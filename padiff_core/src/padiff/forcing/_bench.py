@@ -14,13 +14,12 @@ import numpy as np
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing._checks import Spot, Values
+from padiff.forcing._masks import is_added_mask
 from padiff.forcing._messages import Replayed, ReplayRequest, Slotted
 from padiff.forcing._side import Side
 from padiff.numerics import Array, is_float, root_mean_square
 from padiff.trace import Call, Key, Leaf, Trace
 
-_SAMPLED = 64
-"""Elements that tell a mask from other numbers."""
 Reader = Callable[[Replayed, bool], Array | None]
 """Takes one value from what a call did by itself; the flag is true for the reference's side."""
 
@@ -185,9 +184,12 @@ class Noisy:
     """Of the noise, in sizes of the values."""
 
     def value(self, leaf: Leaf) -> Array | None:
-        """Return the value of a leaf with noise, unless it is a mask: of two numbers."""
+        """Return the value of a leaf with noise, unless it is a mask that is added.
+
+        What holds one number or two (ones, marks) gets it, too: weights that see nothing else show in no other way.
+        """
         value = self.trace.value(leaf)
-        if value is None or not is_float(value) or len(np.unique(value.ravel()[:_SAMPLED])) < 3:
+        if value is None or not is_float(value) or is_added_mask(value):
             return value
         scale = root_mean_square(value) or 1.0
         noisy: Array = value.astype(np.float64) + self.size * scale * self._noise(leaf)

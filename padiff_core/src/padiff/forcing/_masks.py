@@ -34,11 +34,16 @@ def says_the_same(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) 
         kinds = spot.pair.reference.module.kind, spot.pair.candidate.module.kind
         return spot.reference.path != spot.candidate.path and (kinds[0] is None or kinds[0] != kinds[1])
     ours, theirs = (np.asarray(array, dtype=np.float32) for array in (reference, candidate))
-    return bool(
-        ((ours == 0) | (ours <= _MASKED)).all()
-        and ((theirs == 0) | (theirs <= _MASKED)).all()
-        and ((ours == 0) == (theirs == 0)).all()
-    )
+    return _leaves_or_masks(ours) and _leaves_or_masks(theirs) and bool(((ours == 0) == (theirs == 0)).all())
+
+
+def is_added_mask(value: NDArray[Any]) -> bool:
+    """Return whether a value hides something of what it is added to, and leaves the rest as it is."""
+    return _leaves_or_masks(np.asarray(value, dtype=np.float32)) and bool(value.any())
+
+
+def _leaves_or_masks(value: NDArray[Any]) -> bool:
+    return bool(((value == 0) | (value <= _MASKED)).all())
 
 
 def _is_masked_before(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) -> bool:

@@ -8,7 +8,7 @@ where the region is right on other inputs too, and these show each element of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -240,13 +240,13 @@ class _Try:
         seen: Seen = ({}, {})
         wrong: list[Loose] = []
         known = [_joined(some) for some in zip(_NONE, *self.groups.values(), strict=True)]
-        left = [self._owners[side][path] for side in (0, 1) for path in self.loose[side] - known[side]]
+        left = [self._owners[side][path] for side in (0, 1) for path in sorted(self.loose[side] - known[side])]
         owners = {key: pair for pairs in left for key, pair in pairs.items()}
         for pair in owners.values():
             own = self._own(pair)
             for scale in _SCALES:
                 bench = attrs.evolve(self.judge.settler.bench, noise=scale, backward=True)
-                found = self._differing(pair, bench, seen)
+                found = self._differing(pair, bench, own, seen)
                 between = [self._behind(pair, spot, bench, found or ()) for spot in found or ()]
                 wrong += [(frozenset(own[0]), frozenset(own[1]))] if found is None else between
                 if all(paths <= _shown(known) for known, paths in zip(seen, own, strict=True)):
@@ -255,18 +255,19 @@ class _Try:
         ours, theirs = ((self.loose[side] - gone[side]) & _shown(seen[side]) for side in (0, 1))
         return (ours, theirs), wrong
 
-    def _differing(self, pair: Pair, bench: Bench, seen: Seen) -> list[Spot] | None:
+    def _differing(self, pair: Pair, bench: Bench, own: Sequence[Set[str]], seen: Seen) -> list[Spot] | None:
         """Return what a call's code makes otherwise of other inputs; None where it does not run so.
 
-        Of parameters it is noted which elements count there.
+        Of its own parameters it is noted which elements count there: of those of calls inside these judge.
         """
         ours = bench.tried(pair, True, dtype="float64", thawed=True)
         theirs = ours and bench.tried(pair, False, ours.observed, dtype="float64", thawed=True)
         if ours is None or theirs is None:
             return None
-        for known, run, side in zip(seen, (ours, theirs), (bench.reference, bench.candidate), strict=True):
-            for path, gradient in run.gradients.items():
-                size = np.abs(gradient)
+        sides = bench.reference, bench.candidate
+        for known, run, side, paths in zip(seen, (ours, theirs), sides, own, strict=True):
+            for path in paths & run.gradients.keys():
+                size = np.abs(run.gradients[path])
                 counts = float(np.linalg.norm(size)) * (root_mean_square(side.value(path)) or 1.0) > SHOWN
                 known[path] = known.get(path, False) | (counts & (size > SHOWN * size.max(initial=0.0)))
         moved = moved_by_merging(bench, pair)
@@ -275,8 +276,9 @@ class _Try:
             still, other = (None, None) if moved is None else (one.observed.spots.get(spot.key) for one in moved)
             return 0.0 if still is None or other is None else difference(still, other).rel_l2
 
-        own = [one for one in theirs.checks if one.spot.owner and one.spot.owner.key == pair.key and not one.backward]
-        return [one.spot for one in own if not one.difference.rel_l2 <= max(TOGETHER(0.0), FLOORS * noise(one.spot))]
+        ahead = (one for one in theirs.checks if not one.backward)
+        made = [one for one in ahead if one.spot.owner and one.spot.owner.key == pair.key]
+        return [one.spot for one in made if not one.difference.rel_l2 <= max(TOGETHER(0.0), FLOORS * noise(one.spot))]
 
     def without(self, together: Loose) -> Alignment:
         """Return the calls, those as they were that use none of some parameters."""
