@@ -53,9 +53,8 @@ def _unreached(known: Correspondence, trace: Trace) -> list[str]:
 
     What is behind them gives the same whatever it takes (a ReLU that lets nothing through, a softmax over one value).
     """
-    gradients = {path: key for path, key in trace.parameter_gradients.items() if key >= 0}
-    paths = (path for path in _weights(known, "bias") if path in gradients)
-    return [path for path in paths if _is_uniform(trace.array(gradients[path]), 0)]
+    keys = ((path, trace.parameter_gradients.get(path, -1)) for path in _weights(known, "bias"))
+    return [path for path, key in keys if key >= 0 and _is_uniform(trace.array(key), 0)]
 
 
 def _unproven_forward(known: Correspondence, reference: Side) -> list[str]:

@@ -47,6 +47,10 @@ class Bench:
     noise: float = 0.0
     """How much noise is added to all that calls are fed, in sizes of the values; gradients are noise alone then."""
 
+    def whole(self, pair: Pair) -> Bench:
+        """Return what replays a call as a whole: nothing inside of it is matched, and fed."""
+        return attrs.evolve(self, alignment=Alignment([pair], [], []))
+
     def condition(self, pair: Pair) -> Hashable | None:
         """Return all that replays of a pair rest on: under another alignment they show the same; None where not.
 

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import TypeVar
 
-import attrs
-
 from padiff.alignment import Alignment, Pair
 from padiff.numerics import SAME, TOGETHER, epsilon_of
 from padiff.parameters import Correspondence, UnitMatch
@@ -88,8 +86,8 @@ def best_of(
             best, least = search([Trial(bench, pair, bench.trace, beside=beside) for pair, bench in benches.items()])
             if least[0] and any(pair.candidate.children for pair in pairs):
                 # What is matched inside may not be the same (a router that gives logits, or shares): as a whole, then.
-                alone = {pair: attrs.evolve(b, alignment=Alignment([pair], [], [])) for pair, b in benches.items()}
-                whole, wrong = search([Trial(bench, pair, bench.trace) for pair, bench in alone.items()])
+                alone = [Trial(bench.whole(pair), pair, bench.trace) for pair, bench in benches.items()]
+                whole, wrong = search(alone)
                 best, least = (best, least) if wrong[0] else (whole, wrong)
             found = without_chance() if least[0] and not drawn else None
         best, least = found or (best, least)

@@ -64,7 +64,7 @@ class Replays(Generic[Kept]):
 class PairReplays:
     """Results of replays of pairs under one alignment; ``shared`` are those that tell under every one."""
 
-    def __init__(self, bench: Bench, shared: Replays[Any] | None = None) -> None:
+    def __init__(self, bench: Bench, shared: Replays[Any] | None) -> None:
         self._bench = bench
         self._own, further = (Replays[Any].beside(bench.trace.store) for _ in range(2))
         self.shared = further if shared is None else shared

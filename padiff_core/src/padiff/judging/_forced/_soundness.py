@@ -18,7 +18,7 @@ from typing import Any
 
 import attrs
 
-from padiff.alignment import Alignment, Pair
+from padiff.alignment import Pair
 from padiff.forcing import Side, is_recorded
 from padiff.judging._findings import finding_at
 from padiff.judging._forced._distributions import SEEDS, differ, flat
@@ -213,7 +213,7 @@ def _by_kernels(judge: Judge, gaps: Sequence[Gap]) -> float:
     0 where one is further apart, or is no output.
     """
     root = judge.alignment.pairs[0]
-    narrow = Settler(attrs.evolve(judge.settler.bench, alignment=Alignment([root], [], []))).narrow
+    narrow = Settler(judge.settler.bench.whole(root)).narrow
 
     def bound(gap: Gap) -> float:
         if gap.phase is not Phase.FORWARD or gap.what.index is None:
