@@ -164,6 +164,21 @@ def test_inputs_of_one_number_or_two_show_no_more_than_others(given: Any) -> Non
         assert not report.aligned, str(report)
 
 
+def test_what_a_quantizer_hides_is_not_shown_by_gradients_that_it_sends_straight_through() -> None:
+    class Quantized(Gated):
+        def forward(self, x: Any) -> Any:
+            y = super().forward(x)
+            return F.tanh(y + rows.Tensor(np.round(y.data) - y.data))
+
+    net = Quantized(True)
+    port = Quantized(False)
+    vars(port).update(vars(net.merged()))
+    port.linear.bias.data[2] += 1e-4
+    report = padiff.diff(net, port, (X,), transfer=False)
+    assert {source.candidate.path for source in report.sources} == {"linear", ""}, str(report)
+    assert not any(note.kind == "merged" for note in report.notes)
+
+
 def test_a_layer_that_was_not_merged_lacks_its_norm() -> None:
     net = Net()
     report = padiff.diff(net, merged(net, lambda *_: None), (X,), transfer=False)

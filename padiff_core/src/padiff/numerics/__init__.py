@@ -19,6 +19,7 @@ from padiff.numerics._reordered import reordered, reorderings
 from padiff.numerics._rounding import (
     ACCUMULATED,
     ACCUMULATION,
+    BORNE_OUT,
     CAST,
     CONSTANT,
     EXACT,

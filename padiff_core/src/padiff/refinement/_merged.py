@@ -19,7 +19,7 @@ import numpy as np
 from padiff.alignment import MAPPED, Alignment, Pair
 from padiff.forcing import Bench, Side, Spot
 from padiff.grouping import grouped
-from padiff.judging import AGREEING, Ignored, Judge, is_close, is_ignored, moved_by_merging
+from padiff.judging import AGREEING, Ignored, Judge, is_close, is_ignored, moved_by_merging, unproven_by_gradients
 from padiff.numerics import FLOORS, SHOWN, TOGETHER, Array, difference, root_mean_square
 from padiff.parameters import Correspondence, held_of
 from padiff.refinement._evidence import Evidence
@@ -243,6 +243,7 @@ class _Try:
         """Return what is merged, and what is not, on other inputs."""
         seen: Seen = ({}, {})
         wrong: list[Loose] = []
+        flat: tuple[set[str], set[str]] = set(), set()
         known = [_joined(some) for some in zip(_NONE, *self.groups.values(), strict=True)]
         left = [self._owners[side][path] for side in (0, 1) for path in sorted(self.loose[side] - known[side])]
         owners = {key: pair for pairs in left for key, pair in pairs.items()}
@@ -255,8 +256,10 @@ class _Try:
                 wrong += [(frozenset(own[0]), frozenset(own[1]))] if found is None else between
                 if all(paths <= _shown(known) for known, paths in zip(seen, own, strict=True)):
                     break
+            for side, paths in enumerate(own):
+                flat[side].update(unproven_by_gradients(bench, pair, paths & _shown(seen[side]), ours=not side))
         gone = [_joined(some) for some in zip(_NONE, *wrong, *self.groups.values(), strict=True)]
-        ours, theirs = ((self.loose[side] - gone[side]) & _shown(seen[side]) for side in (0, 1))
+        ours, theirs = ((self.loose[side] - gone[side] - flat[side]) & _shown(seen[side]) for side in (0, 1))
         return (ours, theirs), wrong
 
     def _differing(self, pair: Pair, bench: Bench, own: Sequence[Set[str]], seen: Seen) -> list[Spot] | None:
