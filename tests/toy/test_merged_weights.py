@@ -164,6 +164,19 @@ def test_inputs_of_one_number_or_two_show_no_more_than_others(given: Any) -> Non
         assert not report.aligned, str(report)
 
 
+def test_a_mask_of_truth_values_is_no_obstacle() -> None:
+    class Masked(Gated):
+        def forward(self, x: Any, mask: Any) -> Any:
+            return super().forward(x) * rows.Tensor(np.asarray(getattr(mask, "data", mask)).astype(np.float32))
+
+    net, mask = Masked(True), np.arange(9)[:, None] < 5
+    port = Masked(False)
+    vars(port).update(vars(net.merged()))
+    assert padiff.diff(net, port, (X, mask), transfer=False).aligned
+    port.linear.bias.data[2] += 1e-4
+    assert not padiff.diff(net, port, (X, mask), transfer=False).aligned
+
+
 def test_what_a_quantizer_hides_is_not_shown_by_gradients_that_it_sends_straight_through() -> None:
     class Quantized(Gated):
         def forward(self, x: Any) -> Any:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Noisy, Replayed, Side
+from padiff.forcing import Bench, Noisy, Replayed, Side, is_float
 from padiff.numerics import BORNE_OUT, MERGING, Array, epsilon
 from padiff.paths import below
 
@@ -49,6 +49,7 @@ def unproven_by_gradients(bench: Bench, pair: Pair, paths: Collection[str], *, o
     seen = sum(
         float(np.vdot(fed.gradient(leaves[token]), after[token] - before[token]))
         for token in still.observed.gradients.keys() & before.keys() & after.keys() & leaves.keys()
+        if is_float(after[token]) and before[token].shape == after[token].shape == leaves[token].shape
     )
     if abs(seen - told.sum()) <= BORNE_OUT * np.linalg.norm(told):
         return set()
