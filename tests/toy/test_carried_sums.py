@@ -75,3 +75,25 @@ def test_one_fault_beside_a_sum_that_calls_hand_on_is_one_source(fault: str, pat
     report = padiff.diff(Flow(), Port("", fault, ""), X)
     assert [one.candidate.path for one in report.sources] == [path], str(report)
     assert [str(one.cause) for one in report.sources] == [cause], str(report)
+
+
+class Unused(Flow):
+    """A flow that gives no sum."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x)[0]
+
+
+class UnusedPort(Port):
+    def forward(self, x: Any) -> Any:
+        return super().forward(x)[0]
+
+
+@pytest.mark.parametrize("fault", ["", "sum"])
+def test_a_sum_that_nothing_is_made_of_is_noted(fault: str) -> None:
+    """No output tells whether it agrees: it was compared nowhere, and a wrong one was aligned without a word."""
+    report = padiff.diff(Unused(), UnusedPort("", fault, ""), X)
+    (note,) = [one for one in report.notes if one.kind == "carried"]
+    assert report.aligned, str(report)
+    assert note.data["modules"] == ["steps.0", "steps.1", "steps.2"], str(report)
+    assert not [one for one in padiff.diff(Flow(), Port("", "", ""), X).notes if one.kind == "carried"]

@@ -31,6 +31,7 @@ from padiff.judging import (
     Judge,
     Outcome,
     axis_notes,
+    carried_notes,
     constant_notes,
     measures_of,
     merged_notes,
@@ -293,7 +294,8 @@ class Run:
             counts=judge.counts,
         )
         self.outcome.notes += part_notes(known, self.resolved.ignored, judge.counts)
-        self.outcome.notes += [*constant_notes(known), *naming_notes(known), *reordered_notes(known)]
+        self.outcome.notes += [*constant_notes(known), *naming_notes(known)]
+        self.outcome.notes += [*reordered_notes(known), *carried_notes(known)]
         sides = self.reference, self.candidate
         self.outcome.notes += [*merged_notes(known, as_given=bool(self.as_given)), *unregistered_notes(sides)]
         if self.options.optimizers:

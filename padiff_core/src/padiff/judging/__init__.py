@@ -18,7 +18,14 @@ from padiff.judging._forced._state import of_gradients
 from padiff.judging._forced._wholes import Ends, Gradients, Runs
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures, measures_of
-from padiff.judging._notes import axis_notes, merged_notes, naming_notes, reordered_notes, unregistered_notes
+from padiff.judging._notes import (
+    axis_notes,
+    carried_notes,
+    merged_notes,
+    naming_notes,
+    reordered_notes,
+    unregistered_notes,
+)
 from padiff.judging._optimizer_step import rate_between, shown_setting, step_both
 from padiff.judging._parameters import constant_notes, is_close, is_ignored, parameter_findings, special_notes
 from padiff.judging._parts import Ignored, part_notes

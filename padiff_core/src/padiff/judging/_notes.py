@@ -49,6 +49,12 @@ def reordered_notes(known: Correspondence) -> Iterator[Note]:
         yield Note("reordered", {"parameters": list(dict.fromkeys(held))})
 
 
+def carried_notes(known: Correspondence) -> Iterator[Note]:
+    """Yield which calls hand on sums that nothing shows: each alone gives another number than the reference's."""
+    if known.carried:
+        yield Note("carried", {"modules": list(known.carried)})
+
+
 def merged_notes(known: Correspondence, *, as_given: bool) -> Iterator[Note]:
     """Yield which parameters make the same together, none of which has an equal; and that nothing was copied."""
     ours, theirs = map(sorted, known.merged)

@@ -58,6 +58,9 @@ class Correspondence:
     crossed: Mapping[str, tuple[tuple[str, str], ...]] = attrs.field(factory=dict)
     """Candidate's module -> (reference's unit, candidate's unit) under which its code would be right, against names."""
 
+    carried: tuple[str, ...] = ()
+    """Candidate's calls that hand on a sum, added up around them in the reference, which no compared value shows."""
+
     merged: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     """Parameters of the reference, and of the candidate, that have no equal each, and make the same together."""
     astray: Mapping[tuple[int, str, int, str], tuple[frozenset[str], frozenset[str]]] = attrs.field(factory=dict)

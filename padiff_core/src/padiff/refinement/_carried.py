@@ -24,7 +24,8 @@ def without_carried(correspondence: Correspondence, evidence: Evidence) -> Corre
     """Return the correspondence without outputs in which a call carries on what its counterpart is not given.
 
     One side adds up in the caller what the other hands from call to call (a log-determinant, a loss). What is made of
-    them in the end is compared: where the code around is wrong then, and was not, they stay.
+    them in the end is compared: where the code around is wrong then, and was not, they stay. Where nothing is made of
+    them, they are noted.
     """
     judge = evidence.judged(correspondence)
     seen = [s for s in judge.forward(rough=True) if s.verdict is Verdict.DIFFERS]
@@ -39,10 +40,30 @@ def without_carried(correspondence: Correspondence, evidence: Evidence) -> Corre
     ways = [found, *({place: pairs} for place, pairs in found.items())] if len(found) > 1 else [found]
     for places in ways if found else ():
         other = attrs.evolve(correspondence, calls=_untied(correspondence.alignment, places))
-        again = evidence.judged(other).forward(rough=True)
-        if all(s.verdict is not Verdict.DIFFERS or spot_key(s) in known for s in again):
+        again = evidence.judged(other)
+        rough = again.forward(rough=True)
+        if all(s.verdict is not Verdict.DIFFERS or spot_key(s) in known for s in rough):
+            unseen = [
+                pair.candidate.path for at, pairs in places.items() for pair in pairs if not _shows(pair, at, again)
+            ]
+            other = attrs.evolve(other, carried=tuple(dict.fromkeys((*other.carried, *unseen))))
             return without_carried(other, evidence)  # of the calls around, too: what goes through is fed no more
     return correspondence
+
+
+def _shows(pair: Pair, at: _Place, judge: Judge) -> bool:
+    """Return whether a value that is compared moves with what a call gives at a place."""
+    around = judge.alignment.around(pair)
+    if around is None:
+        return True  # the model gives it
+    place = pair.key, "output", at[2]
+    run = partial(judge.settler.bench.tried, around, False, backward=False, shown=(pair.key,))
+    plain = run()
+    moved = None if plain is None or place not in plain.shown else run(put={place: plain.shown[place] + 1})
+    if plain is None or moved is None:
+        return False
+    before, after = plain.observed.spots, moved.observed.spots
+    return any(not np.array_equal(before[key], after[key]) for key in before.keys() & after.keys())
 
 
 def _untied(alignment: Alignment, places: Mapping[_Place, Sequence[Pair]]) -> Alignment:

@@ -152,6 +152,10 @@ NOTES: Mapping[str, Phrase] = {
         "that way"
     ),
     "axis_order": _axis_order,
+    "carried": (
+        "sums that calls hand on to the next, and the reference adds up around them, are used by nothing that is "
+        "compared: {modules:quoted}; return them, or what is made of them, to see whether they agree"
+    ),
     "reordered": (
         "the candidate holds the reference's rows or columns in another order, and its code takes them so: "
         "{parameters:few}"

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Noisy, Replayed, Side, is_float
-from padiff.numerics import BORNE_OUT, MERGING, Array, epsilon
+from padiff.forcing import Bench, Noisy, Replayed, Side
+from padiff.numerics import BORNE_OUT, MERGING, Array, epsilon, is_float
 from padiff.paths import below
 
 Moved = tuple[Replayed, Replayed]
