@@ -217,6 +217,23 @@ def test_what_a_gate_hides_is_not_taken_for_merged(gain: float) -> None:
     assert (source.candidate.path, source.what.kind) == ("third", "parameter")
 
 
+class Part(rows.Linear):
+    """A layer that reads four of six channels."""
+
+    def forward(self, x: Any) -> Any:
+        return x[:, :4] @ self.weight[:, :4].transpose(1, 0) + self.bias
+
+
+def test_how_much_of_merged_weights_counts_is_told_where_some_of_them_does_not() -> None:
+    """A right port of inputs that reach a part of a layer alone is not aligned; it was as if nothing of it agreed."""
+    net = Net()
+    net.first.__class__ = Part
+    (source,) = padiff.diff(net, merged(net), (X,), transfer=False).sources
+    (told,) = [one for one in source.evidence if one.kind == "unshown"]
+    assert (source.candidate.path, source.what.name) == ("first", "weight")
+    assert told.figures == {"count": 32, "size": 48}
+
+
 def test_a_fault_beside_merged_weights_is_told_alone() -> None:
     net = Net()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
+import attrs
 import numpy as np
 
 from padiff.grouping import grouped
@@ -16,6 +17,7 @@ from padiff.judging._tolerance import Rule
 from padiff.kinds import Part
 from padiff.numerics import SAME, Array, difference, is_suspect, reordered, reorderings, same_numbers
 from padiff.parameters import Correspondence, Held, HeldUnit, Link, PartAlone, UnitMatch, canonical
+from padiff.paths import joined
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import Summary, contrasts
 
@@ -55,8 +57,18 @@ def parameter_findings(
     one_held = (g for g in groups if copied or any(is_close(*both, exact) for both in _arrays(g, read)))
     merged = {link for group in one_held for _, link in group}
     unlike = [(match, link) for match, link in links if link not in merged and not alike(link)]
-    found += _with_other_values(unlike, read, copied, rule, measures or Measures())
+    others = _with_other_values(unlike, read, copied, rule, measures or Measures())
+    found += [_as_far_as_shown(one, correspondence.unshown) for one in others]
     return [*found, *_ties(links, read, merged, backward, exact)]
+
+
+def _as_far_as_shown(finding: Finding, unshown: Mapping[str, tuple[int, int]]) -> Finding:
+    """Return a finding on a parameter with how many of its elements count, where these are merged as they should be."""
+    counts = unshown.get(joined(finding.candidate.path or "", finding.what.name))
+    if counts is None or not any(counts):
+        return finding
+    count, size = counts
+    return attrs.evolve(finding, evidence=(*finding.evidence, Evidence.of("unshown", count=count, size=size)))
 
 
 def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> Iterator[Finding]:

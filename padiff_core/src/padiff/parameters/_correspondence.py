@@ -70,6 +70,8 @@ class Correspondence:
 
     hidden: tuple[tuple[frozenset[str], frozenset[str]], ...] = ()
     """The same, where other inputs alone show so."""
+    unshown: Mapping[str, tuple[int, int]] = attrs.field(factory=dict)
+    """Candidate's parameter that would be merged -> how many of its elements count in any run, and how many it has."""
 
     @property
     def together(self) -> tuple[frozenset[str], frozenset[str]]:

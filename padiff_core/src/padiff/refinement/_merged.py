@@ -50,7 +50,7 @@ def with_merged(correspondence: Correspondence, evidence: Evidence, ignored: Ign
     astray, hidden = best.astray(evidence)
     if best.merged == _NONE and not (astray or hidden):
         return correspondence
-    found = attrs.evolve(correspondence, merged=best.merged, astray=astray, hidden=hidden)
+    found = attrs.evolve(correspondence, merged=best.merged, astray=astray, hidden=hidden, unshown=best.unshown)
     return attrs.evolve(found, calls=attrs.evolve(best.without(found.together), merged=best.merged[1]))
 
 
@@ -238,9 +238,14 @@ class _Try:
         """Return the parameters that are right together on other inputs too, which show each element of them."""
         return self._tried[0]
 
+    @property
+    def unshown(self) -> dict[str, tuple[int, int]]:
+        """Return the candidate's parameters that nothing shows to be wrong, and of which some elements count."""
+        return self._tried[2]
+
     @cached_property
-    def _tried(self) -> tuple[Loose, list[Loose]]:
-        """Return what is merged, and what is not, on other inputs."""
+    def _tried(self) -> tuple[Loose, list[Loose], dict[str, tuple[int, int]]]:
+        """Return what is merged, and what is not, on other inputs; and how much of what else may be merged counts."""
         seen: Seen = ({}, {})
         wrong: list[Loose] = []
         flat: tuple[set[str], set[str]] = set(), set()
@@ -260,7 +265,8 @@ class _Try:
                 flat[side].update(unproven_by_gradients(bench, pair, paths & _shown(seen[side]), ours=not side))
         gone = [_joined(some) for some in zip(_NONE, *wrong, *self.groups.values(), strict=True)]
         ours, theirs = ((self.loose[side] - gone[side] - flat[side]) & _shown(seen[side]) for side in (0, 1))
-        return (ours, theirs), wrong
+        rest = (self.loose[1] - gone[1] - flat[1] - theirs) & seen[1].keys()
+        return (ours, theirs), wrong, {path: (int(seen[1][path].sum()), seen[1][path].size) for path in sorted(rest)}
 
     def _differing(self, pair: Pair, bench: Bench, own: Sequence[Set[str]], seen: Seen) -> list[Spot] | None:
         """Return what a call's code makes otherwise of other inputs; None where it does not run so.

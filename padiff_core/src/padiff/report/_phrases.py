@@ -226,6 +226,10 @@ EVIDENCE: Mapping[str, Phrase] = {
     ),
     "given_alone": "the {side}'s call is given {names:few}, the {other}'s nothing like that",
     "before_any_run": "the values differ before any run",
+    "unshown": (
+        "{count} of its {size} elements count with inputs of these shapes, and what these make is right; larger inputs "
+        "may show the rest"
+    ),
     "on_other_inputs": "inputs like these do not show it; others that were tried, and reach more of the weights, do",
     "no_counterpart": "the {side} has {path} {shape:list}, the {other} has no counterpart",
     "part_alone": lambda data: (
