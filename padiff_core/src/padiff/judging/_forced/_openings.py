@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 
 import attrs
-import numpy as np
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Reader, Replayed, Spot
@@ -18,7 +17,6 @@ from padiff.judging._shapes import other_shape, sides_described
 from padiff.judging._suspicion import Ruling, Suspicion, value_at
 from padiff.numerics import Array, difference, is_suspect
 from padiff.report import Evidence, Figures, Verdict
-from padiff.trace import Key
 
 
 class Openings:
@@ -28,8 +26,6 @@ class Openings:
         self._bench = bench
         self._fed: Replays[Replayed | None] = Replays.beside(bench.trace.store)
         """A call, and an opening inside of it -> what the call does where that is the reference's value."""
-        self._borne_out: dict[tuple[Key, Key], bool] = {}
-        """A call, and one inside of it of another shape -> whether the code makes something right of that."""
 
     @cached_property
     def _pairs(self) -> list[Pair]:
@@ -61,45 +57,7 @@ class Openings:
         # A call whose other shape the code behind makes the right one of was meant to give it.
         left = openings[:1] if suspicion.spot.reference.shape != suspicion.spot.candidate.shape else taken[:1]
         first = next((one for one in left if _persists(one, suspicion.pair, alignment)), None)
-        if first is None:
-            return suspicion
-        asked = suspicion.pair.key, first[0].key
-        if asked not in self._borne_out:
-            self._borne_out[asked] = self._is_borne_out(suspicion.pair, first[0])
-        return suspicion if self._borne_out[asked] else _at(suspicion, first, alignment)
-
-    def _is_borne_out(self, owner: Pair, pair: Pair) -> bool:
-        """Return whether the owner's code makes something right of what a call inside gives in another shape.
-
-        That is what becomes another value where the call gives another one: what both sides pad and crop otherwise.
-        """
-        run = partial(self._bench.tried, owner, False, backward=False, shown=(pair.key,))
-        plain = run()
-        if plain is None:
-            return False
-        given = {at: one for at, one in plain.shown.items() if at[1] == "output" and one.dtype.kind not in "biu"}
-        noise = np.random.default_rng(0)
-        other = run(put={at: one + noise.standard_normal(one.shape) for at, one in given.items()})
-        if other is None:
-            return False
-        right = (
-            key
-            for key, truth in self._made_by(owner)
-            if key in plain.observed.spots and not is_suspect(difference(truth, plain.observed.spots[key]), truth.dtype)
-        )
-        others = other.observed.spots
-        return any(key in others and not np.array_equal(plain.observed.spots[key], others[key]) for key in right)
-
-    def _made_by(self, owner: Pair) -> Iterator[tuple[tuple[int, str, int, str], Array]]:
-        """Yield where the values are seen that an owner's code gives calls inside, or gives, and the reference's."""
-        alignment = self._bench.alignment
-        inside = [(one, "inputs") for one in alignment.pairs if alignment.around(one) is owner]
-        for pair, what in (*inside, (owner, "outputs")):
-            for ours, theirs in getattr(pair, what):
-                leaf, path = getattr(pair.reference, what)[ours], getattr(pair.candidate, what)[theirs].path
-                truth = self._bench.trace.value(leaf)
-                if truth is not None:
-                    yield (pair.reference.index, what.removesuffix("s"), leaf.token, path), truth
+        return suspicion if first is None else _at(suspicion, first, alignment)
 
     def _given(self, owner: Pair, opening: _Opening) -> Replayed | None:
         """Return what a call does by itself where an opening inside of it is the reference's value."""
