@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from padiff.forcing import RecordedSide, Side
+from padiff.forcing import RecordedSide, Side, holding
 from padiff.numerics import Array
 from padiff.parameters import Correspondence, transfer
 from padiff.trace import Trace
@@ -82,16 +82,15 @@ def replaced(paths: list[str], known: Correspondence, sides: tuple[Side, Side]) 
     """Give parameters of the reference, and what belongs to them in the candidate, other values than they have."""
     reference, candidate = sides
     matches = [m for m in known.matches if any(one.parameter.path in paths for x in m.links for one in x.references)]
-    before = {path: np.array(reference.value(path)) for path in paths}
+    others = {path: _drawn(number, reference.value(path)) for number, path in enumerate(paths)}
     held = {link.candidate.parameter.path for match in matches for link in match.links}
     own = {path: np.array(candidate.value(path)) for path in held}
-    try:
-        reference.assign({path: _drawn(number, like) for number, (path, like) in enumerate(before.items())})
-        transfer(matches, reference, candidate)
-        yield
-    finally:
-        reference.assign(before)
-        candidate.assign(own)
+    with holding(reference, others):
+        try:
+            transfer(matches, reference, candidate)
+            yield
+        finally:
+            candidate.assign(own)
 
 
 def _drawn(number: int, like: Array) -> Array:

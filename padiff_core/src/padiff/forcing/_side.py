@@ -275,6 +275,17 @@ class LocalSide:
         return self._live.modules[path].native
 
 
+@contextmanager
+def holding(side: Side, values: Mapping[str, Array]) -> Iterator[None]:
+    """Let a side hold other values of some parameters or buffers within."""
+    before = {path: np.array(side.value(path), order="C") for path in values}
+    side.assign(values)
+    try:
+        yield
+    finally:
+        side.assign(before)
+
+
 def _defined(function: Any) -> str | None:
     code = getattr(function, "__code__", None)
     place = (code.co_filename, code.co_firstlineno) if code else getattr(function, "definition", None)

@@ -11,7 +11,7 @@ import attrs
 from padiff.alignment import MAPPED, Alignment, Pair
 from padiff.judging._causes import cause_between, not_verified
 from padiff.judging._suspicion import Suspicion
-from padiff.paths import is_at, joined, parent
+from padiff.paths import below, is_at, joined, parent
 from padiff.report import SIDES, Cause, Evidence, Finding, Matching, Phase, Place, Verdict, What
 from padiff.trace import Call, Description, Frame
 
@@ -185,7 +185,7 @@ def given_to(suspicion: Suspicion, side: str = "candidate") -> tuple[str, ...]:
     before = [one for one in others if taker is None or one.index < taker.index]
     found = [leaf.path for leaf in owner.inputs if leaf.token not in taken]
     handing = (one for one in before if any(leaf.token not in taken for leaf in one.outputs))
-    found += (one.path.removeprefix(f"{owner.path}.") for one in handing)
+    found += (below(one.path, owner.path) for one in handing)
     return tuple(dict.fromkeys(found))
 
 

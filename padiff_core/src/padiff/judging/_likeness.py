@@ -12,7 +12,9 @@ import numpy as np
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Spot
 from padiff.judging._activations import applied
+from padiff.judging._sizes import multiple
 from padiff.numerics import FLOORS, Array, beside_masks, difference, same_numbers, sample
+from padiff.paths import below
 from padiff.report import Evidence
 from padiff.trace import Leaf
 
@@ -97,9 +99,9 @@ def named_around(owner: Pair, spot: Spot, alignment: Alignment) -> Iterator[tupl
     inside = [inner for inner in call.subtree() if inner is not call and alignment.of_reference(inner) is not None]
     place = inside[-1].index if inside and spot.pair is owner else spot.pair.reference.index
     inside = heapq.nsmallest(_NEAR, inside, key=lambda inner: abs(inner.index - place))
-    below = [(inner, f" of {inner.path.removeprefix(f'{call.path}.')}") for inner in inside]
+    named = [(inner, f" of {below(inner.path, call.path)}") for inner in inside]
     told: set[int] = set()
-    for what, holders in (("output", [(call, "")]), ("input", [(call, "")]), ("output", below), ("input", below)):
+    for what, holders in (("output", [(call, "")]), ("input", [(call, "")]), ("output", named), ("input", named)):
         for holder, whose in holders:
             for leaf in holder.leaves(what):
                 if leaf.token not in told:
@@ -125,15 +127,10 @@ def _function(ours: Array, theirs: Array, bound: float, *, value: Array, name: s
 
 
 def _multiple(ours: Array, theirs: Array, bound: float) -> Evidence | None:
-    factor = _times(ours, theirs)
+    factor, _ = multiple(ours, theirs)
     if not _same(ours * factor, theirs, bound):
         return None
     return Evidence.of("multiple", factor=factor, also=_known(factor, bound))
-
-
-def _times(of: Array, value: Array) -> float:
-    """Return the factor by which one array comes nearest to another."""
-    return float(np.vdot(of, value) / np.vdot(of, of))
 
 
 def _known(factor: float, bound: float) -> str:
@@ -161,7 +158,7 @@ def _lacking(
 ) -> Evidence | None:
     """Return that a value is missing, or was added: as it is, or unless that is asked for, a multiple of it."""
     rest = ours - theirs
-    factor = _times(value, rest)
+    factor, _ = multiple(value, rest)
     once = abs(abs(factor) - 1) <= bound
     if (whole and not once) or not _same(value * factor, rest, bound):
         return None

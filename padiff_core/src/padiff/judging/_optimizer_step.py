@@ -17,6 +17,7 @@ from padiff.judging._findings import place_around, size_in
 from padiff.judging._metrics import Measures
 from padiff.judging._parameters import finding_of_link, is_ignored, tied
 from padiff.judging._parts import Ignored
+from padiff.judging._sizes import multiple
 from padiff.judging._tolerance import Rule
 from padiff.kinds import EPS_PLACE, is_optimizer_family, is_optimizer_rule
 from padiff.numerics import ACCUMULATED, EXACT, FLOORS, SAME, Array, difference, epsilon, epsilon_of
@@ -181,7 +182,7 @@ def rate_between(values: tuple[Array, Array], before: Array, *, told: bool = Fal
     length = min(float(np.linalg.norm(step)) for step in (ours, theirs))
     if not length:
         return None
-    times = float(np.vdot(ours, theirs)) / float(np.vdot(ours, ours))
+    times, _ = multiple(ours, theirs)
     eps = epsilon(before.dtype)
     rounded = EXACT(eps) * float(np.linalg.norm(before)) / length
     left = difference(times * ours, theirs).rel_l2

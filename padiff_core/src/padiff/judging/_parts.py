@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from padiff.parameters import Correspondence, Held, HeldUnit, PartAlone, parts_alone
-from padiff.paths import parent
+from padiff.paths import joined, parent
 from padiff.report import SIDES, Cause, Evidence, Finding, Note, Phase, Place, Verdict, What
 
 SHOWN = 8
@@ -60,8 +60,8 @@ def _places(part: PartAlone) -> tuple[Place, Place]:
 
 def holders_of(unit: HeldUnit, held: Held) -> set[str]:
     """Return the paths of the modules that a parameter belongs to: its unit's, and where it hangs."""
-    path, below = unit.module.path, parent(held.part.parameter)
-    return {path, ".".join(filter(None, (path, below)))}
+    path, inside = unit.module.path, parent(held.part.parameter)
+    return {path, joined(path, inside) if inside else path}
 
 
 def place_held(unit: HeldUnit, held: Held) -> Place:

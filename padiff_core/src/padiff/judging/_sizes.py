@@ -131,6 +131,14 @@ def elements(value: Held) -> Array | None:
     return projected(value) if small or not isinstance(value, Summary) else None
 
 
+def multiple(of: Array, value: Array) -> tuple[float, float]:
+    """Return by which factor one array comes nearest to another, and the norm of what it leaves unexplained."""
+    first, second = of.astype(np.float64, copy=False), value.astype(np.float64, copy=False)
+    squares = float(np.vdot(first, first))
+    times = float(np.vdot(first, second)) / squares if squares else 0.0
+    return times, float(np.linalg.norm(second - times * first))
+
+
 def is_noise(reference: Held, candidate: Held, eps: float) -> bool:
     """Return whether sums are apart as by what their terms round: longer by no factor, and nowhere by far more.
 
@@ -140,9 +148,8 @@ def is_noise(reference: Held, candidate: Held, eps: float) -> bool:
     if ours is None or theirs is None or ours.shape != theirs.shape or not ours.any():
         return True
     ours, apart = ours.astype(np.float64).ravel(), (theirs.astype(np.float64) - ours).ravel()
-    squares = float(np.vdot(ours, ours))
-    error, factor = math.sqrt(float(np.vdot(apart, apart)) / squares), float(np.vdot(ours, apart)) / squares
-    by_chance = max(eps / 2, 4 * error / math.sqrt(ours.size))
+    factor, _ = multiple(ours, apart)
+    by_chance = max(eps / 2, 4 * float(np.linalg.norm(apart) / np.linalg.norm(ours)) / math.sqrt(ours.size))
     return abs(factor) <= by_chance and bool(np.abs(apart).max() <= EXACT(eps) * np.abs(ours).max())
 
 

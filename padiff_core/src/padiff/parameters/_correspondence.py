@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -110,6 +110,15 @@ class Correspondence:
         """Return the matched calls, once these are matched."""
         assert self.calls is not None
         return self.calls
+
+    def settling(self, layouts: Mapping[str, str], held: Collection[str] = ()) -> Correspondence:
+        """Return it with layouts that forcing chose, of parameters ``held`` there that are undecided no more."""
+        left = tuple(path for path in self.undecided if path not in held)
+        return attrs.evolve(self, settled={**self.settled, **layouts}, undecided=left)
+
+    def leaving_open(self, paths: Iterable[str]) -> Correspondence:
+        """Return it with further parameters of which nothing tells the layout, or whose they are."""
+        return attrs.evolve(self, undecided=tuple(dict.fromkeys((*self.undecided, *paths))))
 
     @property
     def linked(self) -> tuple[set[str], set[str]]:

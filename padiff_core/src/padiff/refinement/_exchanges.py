@@ -72,7 +72,7 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
             result = result.rematched({match: _partner(match, following) for match, following in _steps(best)})
         elif drawn and least > RIGHT:
             paths = (link.candidate.parameter.path for cycle in cycles for match in cycle for link in match.links)
-            result = attrs.evolve(result, undecided=(*result.undecided, *dict.fromkeys(paths)))
+            result = result.leaving_open(paths)
     result = attrs.evolve(result, crossed=crossed)
     if result.matches is correspondence.matches:
         return evidence.replaced(correspondence, result)

@@ -96,8 +96,7 @@ def _as_most(
                 if known is guessed:
                     evidence.assign(packed.packing.matches(usual))
                     continue
-                settled = {**correspondence.settled, packed.packing.packed.path: packed.packing.named(usual)}
-                correspondence = attrs.evolve(correspondence, settled=settled)
+                correspondence = correspondence.settling({packed.packing.packed.path: packed.packing.named(usual)})
                 evidence.assign(packed.packing.matches(usual))
     return correspondence
 
@@ -179,14 +178,12 @@ def _arranged(
     how = {packing: way for some, way in zip(groups, best, strict=True) for packing in some}
     for one in packed:
         correspondence = correspondence.arranged(one, how[one.packing])
-    held = {link.candidate.parameter.path: None for one in packed for match in one.matches for link in match.links}
+    held = [link.candidate.parameter.path for one in packed for match in one.matches for link in match.links]
     if not right:
         guessed.update(how)
-        return attrs.evolve(correspondence, undecided=(*correspondence.undecided, *held))
+        return correspondence.leaving_open(held)
     chosen.update(how)
-    settled = {**correspondence.settled, **{one.packed.path: one.named(way) for one, way in how.items()}}
-    undecided = tuple(path for path in correspondence.undecided if path not in held)
-    return attrs.evolve(correspondence, settled=settled, undecided=undecided)
+    return correspondence.settling({one.packed.path: one.named(way) for one, way in how.items()}, held)
 
 
 def _oriented(
@@ -216,10 +213,7 @@ def _oriented(
             if right or now is before:
                 break
         layouts = {link.candidate.parameter.path: word for link, word in uncertain(now).items() if link not in told}
-        if right:
-            correspondence = attrs.evolve(correspondence, settled={**correspondence.settled, **layouts})
-        else:
-            correspondence = attrs.evolve(correspondence, undecided=(*correspondence.undecided, *layouts))
+        correspondence = correspondence.settling(layouts) if right else correspondence.leaving_open(layouts)
     return correspondence.rematched(dict(zip(matches, now, strict=True)))
 
 

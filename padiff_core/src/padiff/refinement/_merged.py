@@ -9,7 +9,6 @@ where the region is right on other inputs too, and these show each element of th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -17,11 +16,12 @@ import attrs
 import numpy as np
 
 from padiff.alignment import MAPPED, Alignment, Pair
-from padiff.forcing import Bench, Side, Spot
+from padiff.forcing import Bench, Spot, holding
 from padiff.grouping import grouped
 from padiff.judging import AGREEING, Ignored, Judge, is_close, is_ignored, moved_by_merging, unproven_by_gradients
 from padiff.numerics import FLOORS, SHOWN, TOGETHER, Array, difference, root_mean_square
 from padiff.parameters import Correspondence, held_of
+from padiff.paths import parent
 from padiff.refinement._evidence import Evidence
 from padiff.trace import Call, Key
 
@@ -76,7 +76,7 @@ def _without_equal(correspondence: Correspondence, evidence: Evidence, ignored: 
 
 def _of_layers(paths: Set[str], side: Any, ignored: Set[str]) -> frozenset[str]:
     about = side.about.parameters
-    return frozenset(path for path in paths if not about[path].buffer and path.rpartition(".")[0] not in ignored)
+    return frozenset(path for path in paths if not about[path].buffer and parent(path) not in ignored)
 
 
 def _joined(paths: Iterable[frozenset[str]]) -> frozenset[str]:
@@ -98,8 +98,7 @@ class _Try:
         """Run the candidate for it twice, forced; ``maybe`` is what of layers of both sides need not be fed."""
         # Statistics have no equal either, and no gradient that would show so.
         held = [
-            {path.rpartition(".")[0] for path in (*paths, *left)}
-            for paths, left in zip(loose, correspondence.left, strict=True)
+            {parent(path) for path in (*paths, *left)} for paths, left in zip(loose, correspondence.left, strict=True)
         ]
 
         def opened(pair: Pair) -> Pair:
@@ -150,7 +149,7 @@ class _Try:
         fed = {pair.candidate.path for pair in self.correspondence.alignment.pairs if pair.outputs}
 
         def is_joint(key: SpotKey | None, group: Loose) -> bool:
-            layers = [{path.rpartition(".")[0] for path in paths} for paths in group]
+            layers = [{parent(path) for path in paths} for paths in group]
             other = (
                 (spot.key == key and layers[1] <= fed)
                 or (spot.pair.reference.path in layers[0] and spot.pair.candidate.path in layers[1])
@@ -192,9 +191,10 @@ class _Try:
         if key not in self._reach:
             found: dict[str, set[Any] | None] = {}
             still = _seen(bench, pair, side)
-            layers = grouped(sorted(self._own(pair)[side]), lambda path: path.rpartition(".")[0])
+            layers = grouped(sorted(self._own(pair)[side]), parent)
             for paths in layers.values():
-                with _scaled((bench.reference, bench.candidate)[side], paths):
+                holder = (bench.reference, bench.candidate)[side]
+                with holding(holder, {path: holder.value(path) * 1.5 + 0.1 for path in paths}):
                     other = _seen(bench, pair, side)
                 moved = {one for one in still if one in other and not difference(still[one], other[one]).equal}
                 found |= dict.fromkeys(paths, moved if still and other else None)
@@ -218,7 +218,7 @@ class _Try:
         of = (self.calls.of_reference, self.calls.of_candidate)[side]
         called = self._called[side]
         while path and path not in called:
-            path = path.rpartition(".")[0]
+            path = parent(path)
         for call in called.get(path, ()):
             pairs = filter(None, map(of, (call, *call.ancestors())))
             yield from ((call, pair) for pair in [next((one for one in pairs if not one.apart), None)] if pair)
@@ -331,14 +331,3 @@ def _seen(bench: Bench, pair: Pair, side: int) -> Mapping[Any, Array]:
     """Return what a call of one side makes by itself: by tokens of the reference, of the candidate by spots."""
     alone = bench.tried(pair, side == 0, backward=False)
     return {} if alone is None else (alone.observed.values, alone.observed.spots)[side]
-
-
-@contextmanager
-def _scaled(side: Side, paths: Iterable[str]) -> Iterator[None]:
-    """Let a side hold other values of some parameters."""
-    before = {path: np.array(side.value(path), order="C") for path in paths}
-    side.assign({path: held * 1.5 + 0.1 for path, held in before.items()})
-    try:
-        yield
-    finally:
-        side.assign(before)

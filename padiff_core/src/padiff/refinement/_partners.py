@@ -43,11 +43,8 @@ def with_partners_tried(
         return correspondence
     changed = {old: new for old, new in zip(matches, best, strict=True) if old is not new}
     held = {link.candidate.parameter.path for match in matches for link in match.links}
-    return attrs.evolve(
-        correspondence.rematched(changed) if changed else correspondence,
-        settled={**correspondence.settled, **{x.candidate.parameter.path: word for x, word in uncertain(best).items()}},
-        undecided=tuple(path for path in correspondence.undecided if path not in held),
-    )
+    layouts = {link.candidate.parameter.path: word for link, word in uncertain(best).items()}
+    return (correspondence.rematched(changed) if changed else correspondence).settling(layouts, held)
 
 
 def used_by_own_code(correspondence: Correspondence) -> dict[Pair, list[UnitMatch]]:

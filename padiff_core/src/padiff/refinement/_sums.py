@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import attrs
 import numpy as np
 
-from padiff.forcing import NotRepeated, Side, is_recorded
+from padiff.forcing import NotRepeated, Side, holding, is_recorded
 from padiff.numerics import ACCUMULATED, Array, difference, epsilon
 from padiff.parameters import Correspondence, Held, HeldUnit, Sums, sums_between, with_added
 from padiff.recording import Task
@@ -65,12 +65,8 @@ def _sums(known: Correspondence, evidence: Evidence, *, ours: bool) -> Sums:
                 for path, change in ((held.parameter.path, -loss * gain), (one.parameter.path, gain)):
                     now = moved.get(path, side.value(path))
                     moved[path] = (now + change).astype(now.dtype)
-        kept = {path: np.array(side.value(path)) for path in moved}
-        side.assign(moved)
-        try:
+        with holding(side, moved):
             after = _outputs(side, task)
-        finally:
-            side.assign(kept)
         return len(before) == len(after) and all(map(_same, before, after))
 
     if stays(maybe):

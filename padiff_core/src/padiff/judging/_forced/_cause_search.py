@@ -20,6 +20,7 @@ from padiff.judging._likeness import likeness, named_around
 from padiff.judging._suspicion import Ruling, Suspicion
 from padiff.numerics import CAST, TOGETHER, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence, UnitMatch
+from padiff.paths import below
 from padiff.report import Cause, Evidence, Phase, Verdict
 from padiff.trace import Contrast, Described, Trace, contrasts
 
@@ -46,7 +47,7 @@ def _with_other_settings(
     top = pair.candidate
     inside = {call.path for call in top.subtree() if call is not top and alignment.of_candidate(call) is None}
     units = ((match.candidate.module.path, match) for match in matches if match.candidate.module.path in inside)
-    further = [(path.removeprefix(f"{top.path}."), match.reference, match.candidate) for path, match in units]
+    further = [(below(path, top.path), match.reference, match.candidate) for path, match in units]
     sides: list[tuple[str, Described, Described]] = [("", pair.reference, top), *further]
     for path, ours, theirs in sides:
         known = set(ours.settings) - OF_STATE

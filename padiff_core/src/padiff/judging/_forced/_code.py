@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from padiff.alignment import Pair, unmatched_inside
 from padiff.forcing import Slotted
 from padiff.numerics import Array
-from padiff.paths import last
+from padiff.paths import below, last
 from padiff.trace import Call, Key, Leaf
 
 _MASKED = 1e3
@@ -51,7 +51,7 @@ class Code:
         names = {leaf.token: f"the input {leaf.path}" for leaf in top.inputs}
         fed = {*names}
         for call in top.subtree():
-            name = f"the output of {call.path.removeprefix(f'{top.path}.')}"
+            name = f"the output of {below(call.path, top.path)}"
             pair = None if call is top else matched(call)
             if pair is not None:
                 names |= {leaf.token: name for leaf in call.outputs}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Noisy, Replayed, Side
+from padiff.forcing import Bench, Noisy, Replayed, Side, holding
 from padiff.numerics import BORNE_OUT, MERGING, Array, epsilon, is_float
 from padiff.paths import below
 
@@ -67,10 +67,7 @@ def unproven_by_gradients(bench: Bench, pair: Pair, paths: Collection[str], *, o
 def rounded_otherwise(side: Side, paths: Iterable[str]) -> Iterator[Mapping[str, Array]]:
     """Let a side hold parameters of which each element is off by as much as merging rounds; give by how much."""
     random = np.random.default_rng(0)
-    before = {path: np.array(side.value(path), order="C") for path in sorted(paths)}
-    off = {path: random.uniform(-1, 1, held.shape) * MERGING(epsilon(held.dtype)) for path, held in before.items()}
-    side.assign({path: held * (1 + off[path]) for path, held in before.items()})
-    try:
-        yield {path: held * off[path] for path, held in before.items()}
-    finally:
-        side.assign(before)
+    held = {path: side.value(path) for path in sorted(paths)}
+    off = {path: one * random.uniform(-1, 1, one.shape) * MERGING(epsilon(one.dtype)) for path, one in held.items()}
+    with holding(side, {path: one + off[path] for path, one in held.items()}):
+        yield off

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, is_recorded
+from padiff.forcing import Bench, holding, is_recorded
 from padiff.numerics import ACCUMULATED, Array, difference, epsilon
 from padiff.parameters import PartAlone
 
@@ -36,16 +36,12 @@ def _changes(part: PartAlone, bench: Bench, pairs: list[Pair]) -> bool:
     if is_recorded(side):
         return False
     path = part.held.parameter.path
-    before = np.array(side.value(path), order="C")
-    moved = before.copy()
-    noise = np.random.default_rng(0).normal(0, _SCALE, part.held.shape).astype(before.dtype)
-    part.held.part.write(moved, part.held.part.read(before) + noise)
+    moved = np.array(side.value(path), order="C")
+    noise = np.random.default_rng(0).normal(0, _SCALE, part.held.shape).astype(moved.dtype)
+    part.held.part.write(moved, part.held.part.read(moved) + noise)
     first = [_made(part, bench, pair) for pair in pairs]
-    side.assign({path: moved})
-    try:
+    with holding(side, {path: moved}):
         second = [_made(part, bench, pair) for pair in pairs]
-    finally:
-        side.assign({path: before})
     return any(_apart(one, other) for one, other in zip(first, second, strict=True))
 
 

@@ -17,6 +17,7 @@ from padiff.judging._forced._distributions import SEEDS, differ, flat
 from padiff.judging._forced._question import Question
 from padiff.judging._forced._replays import PairReplays
 from padiff.numerics import SAME, Array, Difference, are_random, difference, epsilon
+from padiff.paths import last
 from padiff.trace import Call, is_sampling, settings_of
 
 _SEEDS = range(1, 9)
@@ -197,5 +198,5 @@ def _without_counterpart(alignment: Alignment, pair: Pair, *, ours: bool) -> Ite
 
 def described(call: Call) -> dict[str, Any]:
     """Return a call that draws as a cause tells it."""
-    class_name = call.module.class_name.rpartition(".")[2]
+    class_name = last(call.module.class_name)
     return {"path": call.path, "class_name": class_name, "p": settings_of(call).get("p")}

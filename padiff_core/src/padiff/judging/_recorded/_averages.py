@@ -11,7 +11,7 @@ import attrs
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._two_steps import exact, norm
-from padiff.judging._sizes import projected
+from padiff.judging._sizes import multiple, projected
 from padiff.numerics import EXACT, VANISHES, Array
 from padiff.parameters import Link
 from padiff.report import SIDES, Cause, Finding
@@ -99,9 +99,8 @@ def _ways(meter: Meter, link: Link, other: Link, when: When) -> list[tuple[_Way,
 def _share(way: _Way, eps: float, scale: float) -> float | None:
     """Return what part of the whole way was gone; None where it led elsewhere, or is too short to tell."""
     went, whole = way
-    squares = float(whole.ravel().dot(whole.ravel()))
-    share = float(went.ravel().dot(whole.ravel())) / squares if squares else 0.0
-    fits = _left(way, share) <= EXACT(eps) * scale < norm(went)
+    share, left = multiple(whole, went)
+    fits = left <= EXACT(eps) * scale < norm(went)
     return share if fits and 0 < share <= 1 + EXACT(eps) else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from padiff.judging._sizes import Held, elements, held
+from padiff.judging._sizes import Held, elements, held, multiple
 from padiff.numerics import ACCUMULATED, FLOORS, Array, epsilon_of, sample
 from padiff.report import SIDES, Finding
 from padiff.trace import Summary, Trace
@@ -132,9 +132,8 @@ def _is_multiple(given: Sequence[Array | None], parts: Sequence[Array | None], e
     if len(pairs) < len(given) or any(one.shape != part.shape for one, part in pairs):
         return False
     ours, whole = (np.concatenate(one).astype(np.float64) for one in zip(*pairs, strict=True))
-    squares = float(whole.dot(whole))
-    times = float(whole.dot(ours)) / squares if squares else 0.0
-    return times > 0 and float(np.linalg.norm(ours - times * whole)) <= ACCUMULATED(eps) * float(np.linalg.norm(ours))
+    times, left = multiple(whole, ours)
+    return times > 0 and left <= ACCUMULATED(eps) * float(np.linalg.norm(ours))
 
 
 def shares_of(handed: dict[str, GivenGradient]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Spot
 from padiff.judging._cuts import cut_at
+from padiff.paths import below
 from padiff.report import SIDES
 from padiff.trace import Call, Key, Trace
 
@@ -140,6 +141,6 @@ def is_computed_again(call: Call, trace: Trace) -> bool:
     for above in (call, *call.ancestors()):
         given = [leaf for leaf in above.outputs if "float" in leaf.dtype]
         blind = above.path and given and not any(leaf.differentiable for leaf in given)
-        if blind and any(path.startswith(f"{above.path}.") for path in trace.parameter_gradients):
+        if blind and any(below(path, above.path) for path in trace.parameter_gradients):
             return True
     return False

@@ -11,7 +11,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import RecordedSide
 from padiff.judging._recorded._one_fault import starts
 from padiff.judging._recorded._taken_back import TakenBack, plain_factor
-from padiff.judging._sizes import held, magnitude, projected
+from padiff.judging._sizes import held, magnitude, multiple, projected
 from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of, work_of
 from padiff.report import SIDES, Cause, Finding, Note
 from padiff.trace import ReadStore, Summary, Trace
@@ -122,9 +122,7 @@ def _times(top: Pair, traces: tuple[Trace, Trace], close: float = ACCUMULATED(_E
     if not found:
         return None
     mine, yours = (np.concatenate(one) for one in zip(*found, strict=True))
-    squares = float(np.vdot(mine, mine))
-    times = float(np.vdot(mine, yours)) / squares if squares else 0.0
-    apart = float(np.linalg.norm(yours - times * mine))
+    times, apart = multiple(mine, yours)
     return times if times > 0 and apart <= close * float(np.linalg.norm(yours)) else None
 
 

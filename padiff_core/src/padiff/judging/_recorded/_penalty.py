@@ -11,6 +11,7 @@ from padiff.judging._findings import as_one
 from padiff.judging._recorded._meter import Meter
 from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of, in_reals
 from padiff.parameters import Correspondence, Link
+from padiff.paths import joined
 from padiff.report import SIDES, Cause, Finding, Phase
 
 _PENALTIES: dict[str, Callable[[Array], Array]] = {"weights": lambda weights: weights, "signs": np.sign}
@@ -36,7 +37,7 @@ def of_penalty(found: Sequence[Finding], meter: Meter, known: Correspondence) ->
     eps = epsilon_of(*{leaf.dtype for trace in meter.traces for call in trace.calls for leaf in call.outputs})
     told: list[tuple[int, _Added]] = []
     for number, one in enumerate(found):
-        link = links.get(f"{one.candidate.path}.{one.what.name}".lstrip("."))
+        link = links.get(joined(one.candidate.path or "", one.what.name))
         if one.source and one.cause is None and one.what.kind == "parameter_gradient" and link is not None:
             added = _added(meter, link, eps)
             told += [] if added is None else [(number, added)]

@@ -12,7 +12,7 @@ from padiff.forcing import Spot
 from padiff.judging._recorded._levels import Level
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._two_steps import exact
-from padiff.judging._sizes import Size, held
+from padiff.judging._sizes import Size, held, multiple
 from padiff.judging._suspicion import Ruled, Ruling, Suspicion
 from padiff.numerics import EXACT, FLOORS, LOSS, NEGLIGIBLE, Array, epsilon_of, is_coarse, numpy_dtype
 from padiff.report import Evidence, Verdict
@@ -68,8 +68,7 @@ def _sent_alike(spot: Spot, eps: float, meter: Meter, another: Callable[[], bool
     few = np.count_nonzero(rows) < _ROWS or np.vdot(weights, weights) * _ROWS > 1
     if few or not np.isfinite(more).all() or not np.isfinite(apart).all():
         return None
-    size = float(np.vdot(apart, apart))
-    more = more - (float(np.vdot(apart, more)) / size * apart if size else 0.0)
+    more = more - multiple(apart, more)[0] * apart
     along = np.sum(more * ours, axis=-1)
     shares, count = along[rows] / squares[rows], int(np.count_nonzero(rows))
     mean = float(along.sum() / squares.sum())

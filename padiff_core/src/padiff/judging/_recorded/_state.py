@@ -18,6 +18,7 @@ from padiff.judging._sizes import Size, held, magnitude, projected, size_of
 from padiff.judging._suspicion import AGREEING, Ruling, Suspicion, contrasted
 from padiff.numerics import FLOORS, NEGLIGIBLE
 from padiff.parameters import Correspondence, Link, UnitMatch
+from padiff.paths import joined, parent
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase, Verdict, What
 from padiff.trace import Call, Description, Trace
 
@@ -216,7 +217,7 @@ def of_uncalled_buffers(
     moved: dict[bool, list[tuple[UnitMatch, Finding]]] = {}
     for suspicion, one in zip(told, findings, strict=True):
         held = suspicion.held
-        match = None if held is None else homes.get(held.parameter.path.rpartition(".")[0])
+        match = None if held is None else homes.get(parent(held.parameter.path))
         if one.phase is Phase.BUFFER and match is not None:
             moved.setdefault(one.source, []).append((match, one))
         else:
@@ -226,7 +227,7 @@ def of_uncalled_buffers(
         reference, candidate = map(place_around, leaps.meter.models, paths)
         worst = max((one for _, one in group), key=size_in)
         if len(group) > 1:
-            names = [f"{match.modules.candidate}.{one.what.name}".lstrip(".") for match, one in group]
+            names = [joined(match.modules.candidate, one.what.name) for match, one in group]
             evidence = (Evidence.of("frozen_together", paths=names), *worst.evidence)
             worst = attrs.evolve(worst, what=What("buffers", f"{len(group)} buffers"), evidence=evidence)
         found.append(attrs.evolve(worst, reference=reference, candidate=candidate))
