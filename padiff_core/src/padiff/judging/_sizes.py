@@ -205,6 +205,13 @@ def magnitude(value: Held) -> float:
     return 0.0 if value is None or value.dtype.kind in "biuc" else root_mean_square(value)
 
 
+def norm_of(value: Held) -> float:
+    """Return the norm of a value; 0 where it is not known, or not finite."""
+    known, array = value.norm if isinstance(value, Summary) else None, elements(value)
+    found = known if known is not None else 0.0 if array is None else float(np.linalg.norm(array.astype(np.float64)))
+    return found if math.isfinite(found) else 0.0
+
+
 Traces = tuple[Trace, Trace]
 
 

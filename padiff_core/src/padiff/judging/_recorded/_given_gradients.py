@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 
-from padiff.judging._sizes import Held, elements, held, multiple
+from padiff.judging._sizes import Held, held, multiple, norm_of
 from padiff.numerics import ACCUMULATED, FLOORS, Array, epsilon_of, sample
 from padiff.report import SIDES, Finding
 from padiff.trace import Summary, Trace
@@ -146,10 +145,3 @@ def shares_of(handed: dict[str, GivenGradient]) -> dict[str, Any]:
 
 def _rounding(ours: GivenGradient, theirs: GivenGradient) -> float:
     return ACCUMULATED(max(ours.eps, theirs.eps))
-
-
-def norm_of(value: Held) -> float:
-    """Return the norm of a value; 0 where it is not known, or not finite."""
-    known, array = value.norm if isinstance(value, Summary) else None, elements(value)
-    found = known if known is not None else 0.0 if array is None else float(np.linalg.norm(array.astype(np.float64)))
-    return found if math.isfinite(found) else 0.0

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Spot
+from padiff.grouping import grouped
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.numerics import epsilon_of
-from padiff.parameters import Correspondence
+from padiff.parameters import Correspondence, Link
 from padiff.report import SIDES, Evidence
 from padiff.trace import Call, Key, Leaf, Trace
 
@@ -148,19 +149,20 @@ def cast_of(ours: Leaf, theirs: Leaf) -> float:
 def drift_of(meter: Meter, known: Correspondence, when: When = "before") -> Drift:
     """Return how far apart parameters are before a step, or behind it, as far as they are known."""
     meter.ahead(meter.parameter_pairs(known, when))
-    sums: dict[str, tuple[float, float]] = {}
-    for match, link in known.links:
-        if link.buffer or not meter.knows(link):
-            continue
-        size = meter.of_link(link, when)
-        if size is not None:
-            squares = meter.scale(link, when) ** 2 * size.difference.count
-            apart, whole = sums.get(match.candidate.module.path, (0.0, 0.0))
-            apart += 0.0 if size.difference.equal else size.difference.rel_l2**2 * squares
-            sums[match.candidate.module.path] = apart, whole + squares
-    apart, whole = (sum(one[index] for one in sums.values()) for index in (0, 1))
-    modules = {path: math.sqrt(apart / whole) for path, (apart, whole) in sums.items() if apart and whole}
-    return Drift(math.sqrt(apart / whole) if whole else 0.0, modules, _statistics(meter, known, when))
+    links = [(match, link) for match, link in known.links if not link.buffer and meter.knows(link)]
+    groups = grouped(links, lambda one: one[0].candidate.module.path)
+    modules = {path: together(meter, [link for _, link in group], when) for path, group in groups.items()}
+    whole = together(meter, [link for _, link in links], when)
+    return Drift(whole, {path: apart for path, apart in modules.items() if apart}, _statistics(meter, known, when))
+
+
+def together(meter: Meter, links: Iterable[Link], when: When) -> float:
+    """Return how far apart what both sides hold of some parameters is as one, relative L2."""
+    sizes = ((link, meter.of_link(link, when)) for link in links)
+    known = [(one.difference, meter.scale(link, when) ** 2 * one.difference.count) for link, one in sizes if one]
+    whole = sum(squares for _, squares in known)
+    apart = sum(0.0 if one.equal else one.rel_l2**2 * squares for one, squares in known)
+    return math.sqrt(apart / whole) if whole else 0.0
 
 
 def _statistics(meter: Meter, known: Correspondence, when: When) -> dict[str, float]:

@@ -11,7 +11,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import RecordedSide
 from padiff.judging._recorded._one_fault import starts
 from padiff.judging._recorded._taken_back import TakenBack, plain_factor
-from padiff.judging._sizes import held, magnitude, multiple, projected
+from padiff.judging._sizes import held, multiple, norm_of, projected
 from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of, work_of
 from padiff.report import SIDES, Cause, Finding, Note
 from padiff.trace import ReadStore, Summary, Trace
@@ -133,17 +133,12 @@ def _gradient(trace: Trace, token: int) -> Array | None:
 
 def _started(traces: tuple[Trace, Trace], alignment: Alignment) -> float | None:
     """Return how much larger what the candidate's backward pass started from is; None where it is not."""
+    ends = [both for top in alignment.tops for both in top.made]
     norms = [
-        math.hypot(
-            *(
-                magnitude(held(trace, trace.gradients.get(both[side].token))) * math.prod(both[side].shape) ** 0.5
-                for top in alignment.tops
-                for both in top.made
-            )
-        )
+        math.hypot(*(norm_of(held(trace, trace.gradients.get(both[side].token))) for both in ends))
         for side, trace in enumerate(traces)
     ]
-    if not all(0 < one < math.inf for one in norms):
+    if not all(norms):
         return None
     times = norms[1] / norms[0]
     return None if abs(times - 1) <= SAME(_EPS) else times

@@ -11,7 +11,7 @@ import numpy as np
 from padiff.forcing import Spot
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._sizes import Size, held, magnitude
-from padiff.numerics import CONSTANT, ORDER, SAME, UNSETTLED, VANISHES, Array, in_reals
+from padiff.numerics import CONSTANT, ORDER, SAME, UNSETTLED, VANISHES, Array, difference, in_reals
 from padiff.trace import Leaf
 
 Magnified = Literal["gradients_cancelled", "at_a_kink"]
@@ -80,15 +80,12 @@ def _bends(spot: Spot, size: Size, meter: Meter) -> bool:
     apart &= np.maximum(np.abs(sent), np.abs(other_sent)) > bound * size.difference.scale
     if not 0 < apart.sum() <= apart.size / _FEW:
         return False
-    known = max(CONSTANT(size.eps), _error(came, other_came))
-    if _error(np.where(apart, 0.0, sent), np.where(apart, 0.0, other_sent)) > VANISHES * known:
+    known = max(CONSTANT(size.eps), difference(came, other_came).rel_l2)
+    if difference(np.where(apart, 0.0, sent), np.where(apart, 0.0, other_sent)).rel_l2 > VANISHES * known:
         return False
-    return _error(taken, other_taken) <= SAME(size.eps) and _points(taken[apart], other_taken[apart]) <= _KINKS
-
-
-def _error(ours: Array, theirs: Array) -> float:
-    apart, whole = np.linalg.norm(ours - theirs), np.linalg.norm(ours)
-    return float(apart / whole) if whole else math.inf if apart else 0.0
+    return (
+        difference(taken, other_taken).rel_l2 <= SAME(size.eps) and _points(taken[apart], other_taken[apart]) <= _KINKS
+    )
 
 
 def _points(ours: Array, theirs: Array) -> int:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from math import prod
 
 from padiff.alignment import BY_PLACE, Pair
 from padiff.judging._recorded._leaps import Leaps
-from padiff.judging._sizes import Size, held, magnitude, size_of
+from padiff.judging._sizes import Size, held, norm_of, size_of
 from padiff.judging._suspicion import Suspicion
 from padiff.numerics import FLOORS, NEGLIGIBLE, SAME, VANISHES
 from padiff.report import Verdict
@@ -116,13 +115,13 @@ def _share(trace: Trace, pair: Pair, out: Leaf, one: Suspicion) -> float:
     """
     whole, spot = held(trace, trace.values.get(out.token)), one.spot
     part = None if spot is None else held(trace, trace.values.get(spot.reference.token))
-    size = magnitude(whole) * prod(out.shape) ** 0.5
+    size = norm_of(whole)
     if spot is None or part is None or not size:
         return 0.0
     gradient = held(trace, trace.gradients.get(spot.reference.token))
-    if gradient is not None and not magnitude(gradient):
+    if gradient is not None and not norm_of(gradient):
         return 0.0
-    shares = [1.0, magnitude(part) * prod(spot.reference.shape) ** 0.5 / size]
+    shares = [1.0, norm_of(part) / size]
     for leaf in _made_without(pair.reference, spot.pair.reference):
         if leaf.shape == out.shape and leaf.token not in (out.token, spot.reference.token):
             rest = size_of(whole, held(trace, trace.values.get(leaf.token)))

@@ -17,15 +17,15 @@ from padiff.judging._recorded._averages import as_one_average, averages_of
 from padiff.judging._recorded._given_gradients import (
     GivenGradient,
     given_gradients,
-    norm_of,
     shares_of,
     with_what_was_given,
 )
+from padiff.judging._recorded._levels import together
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._script_notes import unlike_settings
 from padiff.judging._recorded._step_sums import step_sums
 from padiff.judging._recorded._two_steps import Step, exact
-from padiff.judging._sizes import Size, elements, projected
+from padiff.judging._sizes import Size, elements, norm_of, projected
 from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, FLOORS, SAME, UNSETTLED, Array, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase
@@ -67,7 +67,8 @@ def of_recorded_update(
     meter.ahead(meter.parameter_pairs(known, "updated"))
     found, near = [], []
     links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
-    noise = _noise(meter, links) if all(map(given_gradients, meter.traces)) else 0.0
+    known_given = all(map(given_gradients, meter.traces))
+    noise = together(meter, [link for _, link in links], "arrived") if known_given else 0.0
     # Whether each side's optimizer was given any gradient smaller than it arrived.
     clipped = all(any(one.times < 1 for one in given_gradients(trace).values()) for trace in meter.traces)
     shared = FLOORS * noise if clipped else 0.0
@@ -145,18 +146,6 @@ def _handed(meter: Meter, links: Sequence[tuple[UnitMatch, Link]]) -> Handed:
                 mine[path] = most
     ours, theirs = (given_gradients(trace, norms=own) for trace, own in zip(meter.traces, norms, strict=True))
     return ours, theirs
-
-
-def _noise(meter: Meter, links: Sequence[tuple[UnitMatch, Link]]) -> float:
-    """Return how far apart the gradients of all parameters are as one, relative L2."""
-    sizes = ((link, meter.of_link(link, "arrived")) for _, link in links)
-    known = [
-        (0.0 if one.difference.equal else one.error, meter.scale(link, "arrived") ** 2 * one.difference.count)
-        for link, one in sizes
-        if one is not None
-    ]
-    whole = sum(squares for _, squares in known)
-    return math.sqrt(sum(error**2 * squares for error, squares in known) / whole) if whole else 0.0
 
 
 def _paths(link: Link) -> tuple[str, str]:
