@@ -60,6 +60,19 @@ def test_a_fault_beside_an_open_layout_is_named() -> None:
     assert [source.candidate.path for source in report.sources] == [""]
 
 
+@pytest.mark.parametrize("flipped", [False, True])
+def test_a_table_that_a_layer_holds_too_lies_as_in_that_layer(flipped: bool) -> None:
+    """Read the other way round by one of both, it is no parameter that lies otherwise: that code is wrong."""
+    words, embed, head, tied = rows.Embedding(4, 4), columns.Embed(4, 4), RowsTable(), ColumnsTable()
+    head.table, tied.table = words.weight, embed.table
+    ours = model(rows.Module, lambda own, x: own.head(F.tanh(own.words(x))), words=words, head=head)
+    theirs = model(columns.Layer, lambda own, x: own.head(F.tanh(own.words(x))), words=embed, head=tied)
+    if not flipped:
+        tied.forward = lambda x: x @ tied.table
+    report = padiff.diff(ours, theirs, (np.array([[0, 1, 2], [3, 1, 0]]),))
+    assert [source.candidate.path for source in report.sources] == ["head"] * flipped, str(report)
+
+
 class RowsPacked(rows.Module):
     """Three projections in one layer, in some order."""
 
