@@ -31,43 +31,30 @@ def unread_inputs(
 ) -> Iterator[Finding | Note]:
     """Yield the matched inputs that the sides read otherwise, as findings where one side alone gives them a gradient.
 
-    They are the same everywhere, and hide what differs: else that is a note.
+    They are the same everywhere, and hide what differs: else that is a note. It tells the input's names, the ``side``
+    whose outputs do not depend on it, if only one does, and else how far ``apart`` the outputs are then.
     """
     gradients = {check.index: check.difference for check in forced.inputs if check.alone}
-    for one in _unread(sides, tasks, native, root):
-        if one["side"] and one["index"] in gradients:
-            what, figures = What("input_gradient", one["reference"], one["index"]), Figures.of(gradients[one["index"]])
-            yield finding_at(root, Phase.BACKWARD, what, Evidence("input_unread", one), figures=figures, source=True)
-        else:
-            yield Note("input_unread" if one["side"] else "input_hides", one)
-
-
-def _unread(sides: tuple[Side, Side], tasks: tuple[Task, Task], native: Runs, root: Pair) -> Iterator[dict[str, Any]]:
-    """Yield what is told of inputs that are the same everywhere, and hide a difference between the models.
-
-    That is the input's index and names, the ``side`` whose outputs do not depend on it, if only one does, and else how
-    far ``apart`` the outputs are then.
-    """
-    if any(map(is_recorded, sides)):
-        return
     before = native.reference.outputs, native.candidate.outputs
-    for i, j in root.inputs:
-        changed = _changed(tasks[0], i), _changed(tasks[1], j)
-        both = zip(sides, changed, strict=True)
-        after = [None if task is None else ends_of(side, task, backward=False) for side, task in both]
-        known = [one.outputs for one in after if one is not None]
-        if len(known) < len(sides):
+    for i, j in () if any(map(is_recorded, sides)) else root.inputs:
+        both = zip(sides, (_changed(tasks[0], i), _changed(tasks[1], j)), strict=True)
+        runs = [None if task is None else ends_of(side, task, backward=False) for side, task in both]
+        after = [run.outputs for run in runs if run is not None]
+        if len(after) < len(sides):
             continue
-        ours, theirs = known
-        answers = [_largest_beyond(*both) > 0.0 for both in zip(before, (ours, theirs), strict=True)]
+        answers = [_largest_beyond(*both) > 0.0 for both in zip(before, after, strict=True)]
         names = dict(zip(SIDES, (root.reference.inputs[i].path, root.candidate.inputs[j].path), strict=True))
-        told = {"index": i, **names, "side": "", "apart": 0.0}
-        if set(answers) == {True, False}:
-            yield {**told, "side": SIDES[answers.index(False)]}
-        elif all(answers):
-            apart = _between(root, ours, theirs)
-            if 0.0 < apart < float("inf") and not _between(root, *before):
-                yield {**told, "apart": apart}
+        told: dict[str, Any] = {"index": i, **names, "side": "", "apart": 0.0}
+        if answers[0] is not answers[1]:
+            told["side"] = SIDES[answers.index(False)]
+            if i in gradients:
+                what, figures = What("input_gradient", told["reference"], i), Figures.of(gradients[i])
+                evidence = Evidence("input_unread", told)
+                yield finding_at(root, Phase.BACKWARD, what, evidence, figures=figures, source=True)
+            else:
+                yield Note("input_unread", told)
+        elif answers[0] and 0.0 < (apart := _between(root, *after)) < float("inf") and not _between(root, *before):
+            yield Note("input_hides", {**told, "apart": apart})
 
 
 def _changed(task: Task, index: int) -> Task | None:

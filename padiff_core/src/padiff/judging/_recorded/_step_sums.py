@@ -76,21 +76,18 @@ def step_sums(before: Both, after: Both, gradients: Both, scale: float, eps: flo
     elements only the size of the step is held to the reference's.
     """
     arrays = [*before, *after, *gradients]
-    work = np.result_type(np.float32, *(one.dtype for one in arrays if one.dtype.itemsize > 4))
+    least_type = np.float32 if not scale or _PLAIN[0] < scale < _PLAIN[1] else np.float64
+    work = np.result_type(least_type, *(one.dtype for one in arrays if one.dtype.itemsize > 4))
     found = StepSums(count=before[0].size, peaks=lambda: _peaks(before[0], after[0], work))
     clean = apart <= SAME(eps)
     least = FLOORS * apart if not clean and FLOORS * apart < 1 else SAME(eps)
-    # A power of two brings the gradients' squares into the type's range, and changes none of them otherwise.
-    shrink = 1.0 if not scale or _PLAIN[0] < scale < _PLAIN[1] else 2.0 ** -math.frexp(scale)[1]
     zeros_are_sure = clean and float(np.linalg.norm(gradients[0])) > least * scale * math.sqrt(gradients[0].size)
     zeros_are_sure = zeros_are_sure and not _by_chance(gradients, least * scale)
     for start, other_start, end, other_end, sent, other_sent in _chunks(arrays, work):
-        if shrink != 1.0:
-            sent, other_sent = sent * shrink, other_sent * shrink
         size = np.abs(sent)
         noise = other_sent - sent
         distance = np.abs(noise)
-        unsure = size <= least * scale * shrink
+        unsure = size <= least * scale
         if zeros_are_sure:
             unsure &= np.maximum(size, distance) != 0
         size *= least
