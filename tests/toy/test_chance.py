@@ -95,6 +95,18 @@ def test_what_is_drawn_otherwise_is_named_where_it_is(name: str, seed: int) -> N
     assert [(found.candidate.path, found.between) for found in report.sources] == [("", ("branch", "last"))], report
 
 
+def sent_twice(code: Code) -> Code:
+    """Return what gives the same, and sends twice the gradient back."""
+    return lambda x: code(x * 2.0 - type(x)(x.data))
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_gradient_that_chance_hides_is_named(seed: int) -> None:
+    """Often both samples are dropped, and nothing is sent back on either side; where it shows it was told twice."""
+    report = compared((drop_path(0.7),), (sent_twice(drop_path(0.7)),), seed)
+    assert [(found.candidate.path, found.phase.value) for found in report.sources] == [("", "backward")], report
+
+
 @pytest.mark.parametrize(
     "sides", [(nothing, drop_path(0.5)), (drop_path(0.5), nothing)], ids=["candidate", "reference"]
 )

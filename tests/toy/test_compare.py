@@ -67,6 +67,8 @@ class PortBlock(columns.Layer):
         y = self.norm(x)
         if self.fault == "glue":
             y = y * 1.01
+        if self.fault == "slope":
+            y = y * 2.0 - type(y)(y.data)
         y = self.down(F.relu(self.up(y)))
         if self.fault == "detach":
             y = type(y)(y.data)

@@ -19,7 +19,7 @@ from padiff.testing.toy import columns, rows
 
 from .test_compare import Drawing, Net, Port, inputs, loop, places
 
-FAULTS = ["epsilon", "glue", "residual", "detach"]
+FAULTS = ["epsilon", "glue", "residual", "detach", "slope"]
 
 
 def recorded(folder: Path, model: Any = None, **asked: Any) -> Any:

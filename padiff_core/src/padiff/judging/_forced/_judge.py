@@ -212,7 +212,7 @@ class Judge:
                 if suspicion is not None:
                     found.append(suspicion)
         if all(check.close is None for check in self.forced.checks):
-            found += sampled_gradients(self.settler, forward)
+            found += sampled_gradients(self.settler, [*forward, *found])
         found = [*of_inputs(self, excused | narrow | set(cuts.told)), *found]
         found = [with_cut(one) for one in found if cuts.told.get(one.pair.key, one) is one]
         # What no call does by itself is what the whole model does: where some code differs, that is why.
