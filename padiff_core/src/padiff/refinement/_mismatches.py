@@ -27,7 +27,7 @@ from padiff.report import Verdict
 from padiff.trace import Call, Leaf, Trace
 
 _SINGLY = 4
-"""Operations that are doubted one by one, and classes of which one call is."""
+"""Classes of which one call is doubted by itself."""
 _NEAR = 4
 """Values behind a call that are looked at for what its match gives."""
 
@@ -35,8 +35,7 @@ _NEAR = 4
 def without_mismatches(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Drop matches that a forced run does not bear out, and gradients that are no measure.
 
-    The candidate runs forced once where nothing is in doubt, at most five times, and once more for each of a few
-    operations that are in doubt together.
+    The candidate runs forced once where nothing is in doubt, and a few times more where something is.
     """
     return evidence.keep(with_loose_gradients(_without_wrong_matches(correspondence, evidence), evidence))
 
@@ -96,10 +95,6 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     if len(doubtful) > 1:
         masked = [pair for pair in wrong if _is_masked(pair, again, seen.keys(), second_judge)]
         wrong = _but_spoiled(masked, wrong, lambda pair: spoils_without(pair, [pair]))
-    operations = [pair for pair in doubtful if pair not in wrong and pair.candidate.module.operation]
-    for pair in operations[:_SINGLY] if len(doubtful) > 1 else ():
-        if not spoils_without(pair, [*wrong, pair]):
-            wrong.append(pair)
     if 0 < len(wrong) < len(doubtful):
         # Of faults one behind the other the last hides the others, where all of them are taken apart.
         fewer = evidence.judged(without(wrong))
