@@ -28,6 +28,11 @@ def upwards(path: str) -> Iterator[str]:
         yield path
 
 
+def downwards(path: str) -> Iterator[str]:
+    """Yield the paths of what something lies in, the outermost first, and its own; that of the model itself is none."""
+    return filter(None, reversed([*upwards(path)]))
+
+
 def below(path: str, top: str) -> str:
     """Return what something is called below a module, nothing where it is not below."""
     return path if not top else path.removeprefix(f"{top}.") if path.startswith(f"{top}.") else ""

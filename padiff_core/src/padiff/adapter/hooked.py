@@ -19,6 +19,7 @@ from padiff.adapter.restoring import Attributes, Keeper, machinery_of
 from padiff.adapter.trees import TensorParameter, TreeModel, walk
 from padiff.errors import InputError, LiftError
 from padiff.numerics import difference
+from padiff.paths import joined
 from padiff.pytree import leaves, map_leaves
 
 
@@ -100,7 +101,7 @@ class HookedModel(TreeModel):
         """Yield every native tensor with every path under which it hangs, and whether it is a buffer."""
         for path, module in self.walk():
             for name, native, buffer in self.tensors(module):
-                yield f"{path}.{name}" if path else name, native, buffer
+                yield joined(path, name), native, buffer
 
     # Hooks --------------------------------------------------------------------------------------------------
 
@@ -192,7 +193,7 @@ class HookedModel(TreeModel):
             for parameter in self.changing(parameters):
                 stack.callback(self.state.kept(parameter.native))
             yield lambda: [
-                f"{path}.{name}" if path else name
+                joined(path, name)
                 for path, native in natives
                 if self.adapter.rule(native) is None
                 for name in attributes[path].changed()
@@ -214,7 +215,7 @@ class HookedModel(TreeModel):
                 for _, tensor, _ in self.tensors(native):
                     stack.callback(self.state.kept(tensor))  # weights may be merged and taken apart again
                 attributes = Attributes(native, machinery_of(self.base), self.tables, self.modes)
-                found += [f"{path}.{name}".lstrip(".") for name in cache.rebuilt(attributes, self._views)]
+                found += [joined(path, name) for name in cache.rebuilt(attributes, self._views)]
         return found
 
     def _views(self, value: Any) -> list[Any]:

@@ -15,7 +15,7 @@ import attrs
 from padiff.alignment._mapping_file import TOP, MappingFile, Rule
 from padiff.alignment._resolved import Group, MappedParameter, Resolved
 from padiff.errors import MappingError, did_you_mean
-from padiff.paths import below, joined, upwards
+from padiff.paths import below, downwards, joined, last
 from padiff.report import Note
 from padiff.trace import Description
 
@@ -53,12 +53,12 @@ class Names:
         self.modules = about.modules
         self.parameters = dict.fromkeys(path for parameter in about.parameters.values() for path in parameter.paths)
         self.classes = {one.module.class_name.rpartition(".")[2] for one in about.modules.values()}
-        self.paths = dict.fromkeys(part for path in (*self.modules, *self.parameters) for part in _parts(path))
+        self.paths = dict.fromkeys(part for path in (*self.modules, *self.parameters) for part in downwards(path))
 
     def scopes(self, path: str) -> tuple[str, ...]:
         """Return by which sections the children of a module are known."""
         module = self.modules.get(path)
-        own = path.rpartition(".")[2]
+        own = last(path)
         if module is None:
             return (own,)
         name = module.module.class_name.rpartition(".")[2]
@@ -70,11 +70,6 @@ class Names:
         """Yield the names, relative to a path, of what is up to so many steps below it."""
         names = (below(other, path) for other in self.paths)
         return (name for name in names if name and name.count(".") < depth)
-
-
-def _parts(path: str) -> Iterator[str]:
-    """Yield the paths of all that a path lies in, and itself, outermost first."""
-    return filter(None, reversed([*upwards(path)]))
 
 
 def follow(rules: Rules, names: Names, path: str) -> tuple[str | None, Rule | None]:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.paths import downwards, last, parent
+
 _Saying = tuple[set[tuple[object, ...]], tuple[str, int] | None]
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _WEIGHT = re.compile(r"^w(?=[qkvo]$)")
@@ -55,14 +57,14 @@ def renumbered(paths: Iterable[str]) -> dict[str, str]:
     listed = list(paths)
     numbers: dict[tuple[str, str], set[int]] = {}
     for path in listed:
-        for parent, stem, number in _numbered(path):
-            numbers.setdefault((parent, stem), set()).add(number)
+        for home, stem, number in _numbered(path):
+            numbers.setdefault((home, stem), set()).add(number)
     ranks = {key: {n: rank for rank, n in enumerate(sorted(found))} for key, found in numbers.items()}
 
     def ranked(path: str) -> str:
         steps = path.split(".")
-        for parent, stem, number in _numbered(path):
-            steps[parent.count(".") + 1 if parent else 0] = f"{stem}{ranks[parent, stem][number]}"
+        for home, stem, number in _numbered(path):
+            steps[home.count(".") + 1 if home else 0] = f"{stem}{ranks[home, stem][number]}"
         return ".".join(steps)
 
     return {path: ranked(path) for path in listed}
@@ -140,14 +142,8 @@ def _tagged(sayings: set[tuple[object, ...]], *tags: str) -> set[tuple[object, .
 
 def unwrapped(paths: Sequence[str]) -> list[str]:
     """Return each path as the topmost module that nothing else of them is below."""
-    below = Counter(above for path in {*paths} for above in _up(path))
-    return [next((above for above in _up(path) if below[above] == 1), path) for path in paths]
-
-
-def _up(path: str) -> Iterator[str]:
-    """Yield the modules that a path is below, outermost first."""
-    steps = path.split(".")
-    return (".".join(steps[:end]) for end in range(1, len(steps)))
+    below = Counter(above for path in {*paths} for above in downwards(parent(path)))
+    return [next((above for above in downwards(parent(path)) if below[above] == 1), path) for path in paths]
 
 
 def _telling(said: Sequence[frozenset[str]]) -> list[frozenset[str]]:
@@ -160,11 +156,11 @@ def _sayings(paths: Sequence[str], words_of: Sequence[frozenset[str]]) -> list[_
     ranked = renumbered(paths)
     sizes: dict[tuple[str, str], set[int]] = {}
     for path in paths:
-        for parent, stem, number in _numbered(path):
-            sizes.setdefault((parent, stem), set()).add(number)
+        for home, stem, number in _numbered(path):
+            sizes.setdefault((home, stem), set()).add(number)
     found = []
     for path, said in zip(paths, words_of, strict=True):
-        counts = [len(sizes[parent, stem]) for parent, stem, _ in _numbered(path)]
+        counts = [len(sizes[home, stem]) for home, stem, _ in _numbered(path)]
         numbers, ranks = (tuple(re.findall(r"\d+", name)) for name in (path, ranked[path]))
         sure = {("as they stand", said, numbers), ("ranks", said, ranks, *counts)} if said else set()
         found.append((sure, (ranks[0], counts[0]) if counts else None))
@@ -172,8 +168,7 @@ def _sayings(paths: Sequence[str], words_of: Sequence[frozenset[str]]) -> list[_
 
 
 def _said(path: str) -> frozenset[str]:
-    last = path.rpartition(".")[2]
-    found = {word for word in words(last) if not word[-1].isdigit()}
+    found = {word for word in words(last(path)) if not word[-1].isdigit()}
     return frozenset(found - _FILLERS or found)
 
 

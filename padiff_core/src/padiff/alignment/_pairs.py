@@ -9,7 +9,7 @@ from functools import cached_property
 
 import attrs
 
-from padiff.paths import upwards
+from padiff.paths import below, upwards
 from padiff.trace import Call, Key, Leaf
 
 BY_PLACE = "same kind, shapes and place"
@@ -91,7 +91,7 @@ class Pair:
 
     def name_of(self, call: Call) -> str:
         """Return the path of a call of the candidate's as the code of this pair's names it."""
-        return call.path.removeprefix(f"{self.candidate.path}.") if self.candidate.path else call.path
+        return below(call.path, self.candidate.path) or call.path
 
     @property
     def memory(self) -> set[str]:

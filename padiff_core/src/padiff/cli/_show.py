@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from padiff.cli._parser import add_rank, whole
+from padiff.paths import below, is_at
 
 if TYPE_CHECKING:
     from padiff.trace import Call, Leaf, Run, Summary, Trace
@@ -36,8 +37,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
     if found.steps:
         step = found.steps[0] if arguments.step is None else arguments.step
         shown = _Shown(found.trace(step), found.trace(step - 1) if step - 1 in found.steps else None)
-        below = f"{arguments.module}." if arguments.module else ""
-        calls = [call for call in shown.trace.calls if f"{call.path}.".startswith(below)]
+        calls = [call for call in shown.trace.calls if is_at(call.path, arguments.module or "")]
         if not calls:
             msg = f"step {step} of {found.where} calls no module {arguments.module!r}.\n"
             meant = did_you_mean(arguments.module, (call.path for call in shown.trace.calls))
@@ -119,9 +119,8 @@ def _step(step: int, shown: _Shown, calls: Sequence[Call]) -> Iterator[str]:
     for call in calls:
         indent = "  " * (_depth(call) - top)
         again = f" (call {call.ordinal + 1})" if call.ordinal else ""
-        name = call.path
-        if _depth(call) > top and call.parent is not None and call.path.startswith(f"{call.parent.path}."):
-            name = call.path[len(call.parent.path) + 1 :]
+        around = call.parent if _depth(call) > top else None
+        name = call.path if around is None else below(call.path, around.path) or call.path
         yield f"{indent}{name or _ROOT}{again}  {call.module.class_name.rpartition('.')[2]}"
         for what, leaves in (("takes", call.inputs), ("gives", call.outputs)):
             for leaf in leaves:

@@ -14,6 +14,7 @@ from padiff.compat._run import RunReport
 from padiff.compat._struct import parent_of
 from padiff.numerics import Array
 from padiff.parameters import units_of
+from padiff.paths import parent
 from padiff.recording import describe
 from padiff.trace import Call, Leaf, ReportRecord, Trace
 
@@ -62,7 +63,7 @@ def dump_parameters(
 ) -> None:
     """Write the parameters of the listed modules: their values below ``weights/``, their gradients below ``grads/``."""
     arrays, recorded = Arrays(file.parent), listed.recorded()
-    held = {path: p for path, p in model.parameters().items() if path.rpartition(".")[0] in recorded}
+    held = {path: p for path, p in model.parameters().items() if parent(path) in recorded}
     values: dict[str, str] = {}
     grads: dict[str, str | None] = {}
     if weights:

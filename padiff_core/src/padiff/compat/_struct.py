@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from padiff.grouping import grouped
+from padiff.paths import last, parent, upwards
 from padiff.trace import Description, ModuleDescription
 
 HERE = "    <---  *** HERE ***"
@@ -52,16 +53,13 @@ def _below(
 
 def _label(modules: Modules, path: str, here: str | None) -> str:
     name = modules[path].module.class_name.rpartition(".")[2]
-    own = f" ({path.rpartition('.')[2]})" if path else ""
+    own = f" ({last(path)})" if path else ""
     return f"{name}{own}{HERE if path == here else ''}"
 
 
 def parent_of(path: str, modules: Collection[str]) -> str:
     """Return the nearest path above that is a module."""
-    above = path.rpartition(".")[0]
-    while above not in modules:
-        above = above.rpartition(".")[0]
-    return above
+    return next(above for above in upwards(parent(path)) if above in modules)
 
 
 def _around(here: str, modules: Modules, children: Tree) -> set[str]:

@@ -14,6 +14,7 @@ from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._reductions import cause_of, loss_of_each, normalized_by_each
 from padiff.distributed._run import RankedRun
 from padiff.distributed._updates import of_updates
+from padiff.paths import is_at, joined, last, parent
 from padiff.report import Cause, Evidence, Finding, Phase, Place, What
 from padiff.trace import Call, Trace
 
@@ -74,7 +75,7 @@ def _placed(finding: Finding, job: Job, *, alone: bool) -> Finding:
     if place.path is None or place.ranks:
         return finding
     ends = [name for name in reversed(finding.between or ()) if name not in ("start", "end")]
-    inner = (f"{place.path}.{name}" if place.path else name for name in ends)
+    inner = (joined(place.path, name) for name in ends)
     held = next((found for path in (*inner, place.path) if (found := job.run.holders(path))), ())
     ranks = tuple(named) if named and alone else held
     there: dict[str, Any] = {job.side: attrs.evolve(place, ranks=ranks)} if ranks else {}
@@ -116,7 +117,7 @@ def _of_parameters(findings: Sequence[Finding], job: Job) -> list[Finding]:
             (at, cause)
             for at, other in enumerate(found)
             if other.step == job.number and other.what.kind == "parameter_gradient" and not other.source
-            if f"{job.mine(other).path}.".startswith(f"{around}." if around else "")
+            if is_at(job.mine(other).path or "", around or "")
             if (cause := _cause_of(other, job)) is not None
         ]
         for at, cause in below:
@@ -127,7 +128,7 @@ def _of_parameters(findings: Sequence[Finding], job: Job) -> list[Finding]:
 
 
 def _held_by(finding: Finding, job: Job) -> tuple[str | None, str]:
-    return job.mine(finding).path, finding.what.name.rpartition(".")[2]
+    return job.mine(finding).path, last(finding.what.name)
 
 
 def _consequence(finding: Finding, job: Job, held: Collection[str | None]) -> Finding:
@@ -190,9 +191,9 @@ def _of_loss(job: Job) -> Cause | None:
 
 
 def _parameters_of(step: MergedStep, call: Call) -> dict[str, Any]:
-    trace, home = step.trace, f"{call.path}." if call.path else ""
-    own = {path[len(home) :]: key for path, key in trace.weights.items() if path.startswith(home) and key >= 0}
-    return {name: trace.array(key) for name, key in own.items() if "." not in name}
+    trace = step.trace
+    own = {last(path): key for path, key in trace.weights.items() if parent(path) == call.path and key >= 0}
+    return {name: trace.array(key) for name, key in own.items()}
 
 
 def _unsummed(finding: Finding, job: Job) -> Finding | None:
@@ -246,9 +247,9 @@ _HELD = {"parameter": "weights", "updated_parameter": "updated", "parameter_grad
 def _cause_held(finding: Finding, job: Job) -> Cause | None:
     name = _HELD[finding.what.kind]
     # A unit of several modules names its parameter from where these lie.
-    told = dict.fromkeys((finding.what.name, finding.what.name.rpartition(".")[2]))
+    told = dict.fromkeys((finding.what.name, last(finding.what.name)))
     for home, own in itertools.product((finding.candidate.path, finding.reference.path), told):
-        path = job.others.mine(f"{home}.{own}" if home else own)
+        path = job.others.mine(joined(home or "", own))
         parts = None if path is None else job.step.parameters.get((name, path))
         expected = None if path is None or parts is None else job.others.parameter(name, path, parts.whole)
         if parts is not None and expected is not None:

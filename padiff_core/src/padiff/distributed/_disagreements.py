@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from padiff.distributed._job import Job
 from padiff.distributed._merged_step import Parts
 from padiff.numerics import difference
+from padiff.paths import below
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, What
 from padiff.trace import Call, Key
 
@@ -58,7 +59,7 @@ def _begins(call: Call, unlike: set[tuple[Key, str, int]], weights: Sequence[str
     inside = {child.key for child in call.subtree() if child is not call}
     if any(key in inside for key, _ in places):
         return False
-    return not any(path.startswith(f"{call.path}.") or not call.path for path in weights)
+    return not any(below(path, call.path) for path in weights)
 
 
 def _of_weight(parts: Parts, path: str, job: Job) -> Finding:

@@ -14,6 +14,7 @@ from padiff.distributed._merged_step import MergedStep, MergedStore, Parts
 from padiff.distributed._shared import chained
 from padiff.kinds import Ranks
 from padiff.numerics import difference
+from padiff.paths import is_at, parent
 from padiff.trace import OF_PARAMETERS, Call, Leaf, Samples, Slot, Trace
 
 Member = tuple[int, Call]
@@ -64,7 +65,7 @@ def _copied(call: Call, parent: Call | None, trace: Trace, counts: Counter[str])
 def _chunk_of(call: Call, paths: Sequence[Sequence[str]]) -> int:
     for one in call.subtree():
         for number, own in enumerate(paths):
-            if any(one.path == path or one.path.startswith(f"{path}.") for path in own):
+            if any(is_at(one.path, path) for path in own):
                 return number
     return 0
 
@@ -185,7 +186,7 @@ class Joiner:
         trace, token = self.step.trace, self._token(number, leaf.token)
         copies = (stage.trace.parameters[path] for path in self.copies if path in stage.trace.parameters)
         # What a stage makes of its copy is a part of the gradient of the one that all have.
-        part = any(call.path == one.path.rpartition(".")[0] and one.shape == leaf.shape for one in copies)
+        part = any(call.path == parent(one.path) and one.shape == leaf.shape for one in copies)
         if part:
             self.given[token] = attrs.evolve(leaf, token=token)
         for name in ("values",) if part else ("values", "gradients"):

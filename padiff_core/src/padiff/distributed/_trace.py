@@ -33,6 +33,7 @@ from padiff.distributed._sketches import (
 from padiff.distributed._whole import whole_shape
 from padiff.kinds import Placement, Ranks, Spread, is_data, parts_of_data, shares_data, unreduced
 from padiff.numerics import Array
+from padiff.paths import parent
 from padiff.trace import OF_PARAMETERS, Call, Leaf, ParameterRecord, Samples, Summary, Trace
 
 
@@ -161,7 +162,7 @@ class Merger:
         if side == "input" or not index or isinstance(arrays, Sketches):  # which took it for any value
             return ranks.outputs.get(call.path, {}) if side == "output" and not index else {}
         held = self.traces[one.lead].parameters.items()
-        alike = [path for path, one in held if path.rpartition(".")[0] == call.path and one.shape == own.shape]
+        alike = [path for path, one in held if parent(path) == call.path and one.shape == own.shape]
         return ranks.parameters.get(alike[0], {}) if len(alike) == 1 else {}
 
     def _decide_alike(self, one: Shared, side: str) -> None:

@@ -22,6 +22,7 @@ from padiff.distributed._run import RankedRun
 from padiff.grouping import grouped
 from padiff.judging import given_gradients, place_around, rate_between, shown_setting
 from padiff.numerics import EXACT, SAME, Array, difference, epsilon
+from padiff.paths import joined, last
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, What
 
 _ALIKE = 3
@@ -94,9 +95,8 @@ def _factor(parameters: Mapping[str, Any]) -> float:
 def _paths(finding: Finding, others: Other) -> list[str]:
     """Return the job's parameters that a finding is about."""
     together = next((one.figures["paths"] for one in finding.evidence if one.kind == "stepped_alike"), None)
-    home = f"{finding.candidate.path}." if finding.candidate.path else ""
     # A name may be counted from a module around the place: linear_qkv.bias at linear_qkv.
-    named = [f"{home}{finding.what.name.rpartition('.')[2]}"] if together is None else together
+    named = [joined(finding.candidate.path or "", last(finding.what.name))] if together is None else together
     return [path for one in named if (path := others.mine(one)) is not None]
 
 
@@ -262,7 +262,7 @@ def _finding(job: Job, cause: Cause, group: Sequence[_Stepped]) -> Finding:
     unlike = {name: shown_setting(own) for name, own in unlike_settings(job.step.trace, paths).items()}
     evidence += [Evidence("settings_of_ranks", unlike)] if unlike else []
     together = What("updates", f"{len(paths)} parameters")
-    what = together if len(paths) > 1 else What("updated_parameter", paths[0].rpartition(".")[2])
+    what = together if len(paths) > 1 else What("updated_parameter", last(paths[0]))
     at = place, job.others.reported(place.path or "", None)
     return job.finding(Phase.UPDATE, what, at, figures=apart, evidence=tuple(evidence), cause=cause)
 

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from padiff.kinds import Part, Placement, Ranks, Unit
+from padiff.paths import downwards, joined, last, parent
 from padiff.trace import Description, ModuleDescription, ParameterRecord
 
 Shape = tuple[int, ...]
@@ -41,10 +42,10 @@ def united(abouts: Sequence[Description]) -> Description:
             known.update(getattr(one, name))
     copies = {path for one in told for path in one.copies}
     for path in copies & parameters.keys():
-        home = path.rpartition(".")[0]
+        home = parent(path)
         units = modules[home].units.items()
         kept = {
-            name: unit for name, unit in units if path not in {f"{home}.{p.parameter}" for p in unit.roles.values()}
+            name: unit for name, unit in units if path not in {joined(home, p.parameter) for p in unit.roles.values()}
         }
         modules[home] = attrs.evolve(modules[home], units=kept)
         del parameters[path]
@@ -53,7 +54,7 @@ def united(abouts: Sequence[Description]) -> Description:
     return attrs.evolve(
         lead,
         modules={path: modules[path] for path in order},
-        parameters=dict(sorted(parameters.items(), key=lambda one: places.get(one[0].rpartition(".")[0], -1))),
+        parameters=dict(sorted(parameters.items(), key=lambda one: places.get(parent(one[0]), -1))),
         ranks=attrs.evolve(told[0], **ranks),
     )
 
@@ -65,9 +66,8 @@ def _order(modules: Sequence[Mapping[str, ModuleDescription]]) -> list[str]:
         places.setdefault(path, len(places))
 
     def key(path: str) -> list[int]:
-        names = path.split(".")
-        above = (".".join(names[: end + 1]) for end in range(len(names)))
-        return [int(name) if name.isdecimal() else places.get(up, 0) for name, up in zip(names, above, strict=True)]
+        steps = ((last(up), up) for up in downwards(path))
+        return [int(name) if name.isdecimal() else places.get(up, 0) for name, up in steps]
 
     return sorted(places, key=key)
 
@@ -92,7 +92,7 @@ def _whole_module(path: str, one: ModuleDescription, about: Description, ranks: 
 
 def _part(path: str, part: Part, about: Description, ranks: Ranks) -> Part:
     """Return where a role lies in the whole of a sharded parameter, of which ``part`` says it for one rank."""
-    name = f"{path}.{part.parameter}" if path else part.parameter
+    name = joined(path, part.parameter)
     record = about.parameters.get(name)
     if part.rows is None or record is None:
         return part

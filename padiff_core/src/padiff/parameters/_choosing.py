@@ -15,6 +15,7 @@ from padiff.parameters._colours import Chooser, Pairs
 from padiff.parameters._graph import Graph, inputs_behind, outputs_ahead
 from padiff.parameters._roles import link_roles
 from padiff.parameters._units import Units
+from padiff.paths import below, parent, upwards
 from padiff.trace import Flow
 
 _ENDS = (inputs_behind, outputs_ahead)
@@ -64,8 +65,8 @@ def _nested(paths: Sequence[str]) -> list[list[tuple[int, bool]]]:
     at = grouped(range(len(paths)), paths.__getitem__)
     found: list[list[tuple[int, bool]]] = [[] for _ in paths]
     for place, path in enumerate(paths):
-        while path := path.rpartition(".")[0]:
-            for other in at.get(path, ()):
+        for around in filter(None, upwards(parent(path))):
+            for other in at.get(around, ()):
                 found[other].append((place, True))
                 found[place].append((other, False))
     return found
@@ -74,7 +75,7 @@ def _nested(paths: Sequence[str]) -> list[list[tuple[int, bool]]]:
 def _is_nested(other: str, path: str, inner: bool) -> bool:
     """Return whether another module lies in one, as its ``inner`` one, or around it."""
     inside, around = (other, path) if inner else (path, other)
-    return bool(around) and inside.startswith(f"{around}.")
+    return bool(around and below(inside, around))
 
 
 def as_named(pairs: Mapping[int, int], left: Mapping[int, int], ours: Units, theirs: Units) -> dict[int, int]:

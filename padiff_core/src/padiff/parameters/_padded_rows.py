@@ -14,6 +14,7 @@ import numpy as np
 
 from padiff.numerics import NEGLIGIBLE_GRADIENT, Array, epsilon
 from padiff.parameters._units import HeldUnit, units_of
+from padiff.paths import below
 from padiff.recording import Order, Orders, reread
 from padiff.trace import Call, Cut, Description, Leaf, Trace, cut_description
 
@@ -101,9 +102,7 @@ class PaddedRows:
 
         def gives_logits(call: Call) -> bool:
             lent = call.module.kind == "linear" or any(leaf.shape in given for leaf in call.inputs)
-            return call.path in self.heads or (
-                lent and not any(path.startswith(f"{call.path}.") for path in trace.parameters)
-            )
+            return call.path in self.heads or (lent and not any(below(path, call.path) for path in trace.parameters))
 
         return [call for call in trace.calls if any(map(self.is_row, call.outputs)) and gives_logits(call)]
 

@@ -13,7 +13,7 @@ from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._links import Link
 from padiff.parameters._roles import FULL, UnitMatch, link_roles
 from padiff.parameters._units import Held, HeldUnit
-from padiff.paths import last
+from padiff.paths import is_at, last, parent
 from padiff.trace import Call, Trace
 
 _KNOWN, _FITS, _SAME_NAME = 1.75, 1.0, 0.5
@@ -167,11 +167,9 @@ def with_copies(known: Correspondence) -> Correspondence:
 
 def _without_common_end(path: str, other: str) -> tuple[str, str]:
     """Return the modules above two, or these themselves, where what is below has one name: of ``a.0.q``, ``a.1.q``."""
-    ours, theirs = path.split("."), other.split(".")
-    while min(len(ours), len(theirs)) > 1 and ours[-1] == theirs[-1]:
-        ours.pop()
-        theirs.pop()
-    return ".".join(ours), ".".join(theirs)
+    while parent(path) and parent(other) and last(path) == last(other):
+        path, other = parent(path), parent(other)
+    return path, other
 
 
 def _copied(match: UnitMatch, home: str, twin: str, left: Layers, ours: bool) -> UnitMatch | None:
@@ -213,7 +211,7 @@ def _there(
 
 
 def _is_below(unit: HeldUnit, home: str) -> bool:
-    return f"{unit.module.path}.".startswith(f"{home}.")
+    return is_at(unit.module.path, home)
 
 
 def _end(link: Link, ours: bool) -> Held:

@@ -18,6 +18,7 @@ from padiff.parameters._groups import LINEAR, as_maps, is_map
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._shapes import bare
 from padiff.parameters._units import HeldUnit, Units
+from padiff.paths import joined
 from padiff.trace import Flow, Source, joint_of
 
 ADDED = "add"
@@ -87,7 +88,7 @@ def _maps_of(unit: HeldUnit, maps: Mapping[str, Mapping[str, str]]) -> Iterator[
     """Yield the linear layers that a unit of a catalogued kind computes with."""
     for name, roles in maps.items():
         held = {role: unit.roles[of_unit] for role, of_unit in roles.items() if of_unit in unit.roles}
-        yield HeldUnit(unit.module, f"{unit.name}.{name}".lstrip("."), LINEAR, held)
+        yield HeldUnit(unit.module, joined(unit.name, name), LINEAR, held)
 
 
 def parts_of(unit: HeldUnit, flow: Flow) -> Iterator[HeldUnit]:

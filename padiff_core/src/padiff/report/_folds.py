@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from padiff.paths import joined, last
 from padiff.report import _words as words
 from padiff.report._finding import Finding
 from padiff.report._grouped import Block, trouble
@@ -40,8 +41,7 @@ def _row(finding: Finding) -> str:
         return str(first)
     if first.kind == "no_counterpart":
         return f"only in the {finding.side}: {first.figures['path']} {list(first.figures['shape'])}"
-    below = finding.what.name.rpartition(".")[2]
-    return f"{finding.candidate.path}.{below}".lstrip(".")
+    return joined(finding.candidate.path or "", last(finding.what.name))
 
 
 def numbered(numbers: Sequence[int], total: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from padiff.grouping import grouped
+from padiff.paths import last, parent
 from padiff.trace._records import Call, Leaf, Trace
 
 
@@ -23,11 +24,11 @@ class Held:
 
 def in_time(trace: Trace) -> Iterator[Held]:
     """Yield values, then gradients, as they came: what a call holds and takes, what is inside of it, what it gives."""
-    holds = grouped(trace.weights, lambda path: path.rpartition(".")[0])
+    holds = grouped(trace.weights, parent)
 
     def within(call: Call) -> Iterator[Held]:
         for path in () if call.module.operation else holds.pop(call.path, ()):
-            yield Held(call, "holds", path.rpartition(".")[2], trace.weights[path])
+            yield Held(call, "holds", last(path), trace.weights[path])
         yield from (Held(call, "takes", leaf.path, key) for leaf, key in _kept(call.inputs, trace.values))
         for child in call.children:
             yield from within(child)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from padiff.kinds import Part, Ranks, Unit
+from padiff.paths import joined
 from padiff.trace._records import ModuleRecord, ParameterRecord, SettingRecord
 
 
@@ -55,7 +56,7 @@ def layouts_of(model: Description) -> dict[str, Part]:
     for home, module in model.modules.items():
         for unit in module.units.values():
             for part in unit.roles.values():
-                path = paths.get(f"{home}.{part.parameter}" if home else part.parameter)
+                path = paths.get(joined(home, part.parameter))
                 if path is not None:
                     found.setdefault(path, part)  # as `padiff.parameters.units_of`: the parents' rules come first
     return {path: part for path, part in found.items() if not part.partial}

@@ -10,6 +10,7 @@ import attrs
 
 from padiff.kinds import CATALOGUE, CONVOLUTIONS, FUSED, PRODUCTS
 from padiff.numerics import SETTING, epsilon_of
+from padiff.paths import last
 from padiff.pytree import leaves
 from padiff.trace._records import Call, ModuleRecord, SettingRecord, Slot
 
@@ -205,7 +206,7 @@ def as_called(call: Call, names: Sequence[str] = ()) -> str:
     given = [_shown(value, names) for value in call.args]
     told = {name: value for name, value in call.kwargs.items() if value is not None and not name.startswith("_")}
     given += [f"{name}={_shown(value, names)}" for name, value in told.items()]
-    name = call.path.rpartition(".")[2]
+    name = last(call.path)
     name = call.module.class_name.rpartition(".")[2] if name.isdigit() else name
     return f"{name}({', '.join(given)})"
 

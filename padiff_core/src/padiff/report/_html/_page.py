@@ -16,6 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from padiff.paths import parent
 from padiff.report import _words as words
 from padiff.report._finding import Figures, Finding, Place
 from padiff.report._html._graph import Graph, GraphLink, GraphNode, GraphSide, GraphValue
@@ -156,7 +157,7 @@ def _at(step: int, place: Place, known: Mapping[Any, int]) -> int | None:
     """Return the node of a place: the call, or the module that holds the parameter that it names."""
     if place.path is None:
         return None
-    for path in (place.path, place.path.rpartition(".")[0]):
+    for path in (place.path, parent(place.path)):
         for when in (step, 0):
             if (when, path, place.call) in known:
                 return known[when, path, place.call]

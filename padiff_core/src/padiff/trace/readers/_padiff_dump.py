@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from padiff.codec import Malformed, refuse
+from padiff.paths import below, joined
 from padiff.trace._model import Description
 from padiff.trace._records import Call, Leaf, ModuleRecord, ParameterRecord, Trace
 from padiff.trace._report_file import RECORDS, NpyFiles, ReportRecord, report_codec
@@ -126,7 +127,7 @@ class _Report:
 def _call(node: Mapping[str, Any], parent: Call | None, path: str, index: int, ordinals: Counter[str]) -> Call:
     name, operation = str(node["name"]), node["type"] == "api"
     if operation and parent is not None:
-        path = f"{parent.path}.{name}" if parent.path else name
+        path = joined(parent.path, name)
     ordinal = ordinals[path]
     ordinals[path] += 1
     frames = calling(frame_of(*found) for found in _FRAME.findall(str(node.get("stack", ""))))
@@ -146,14 +147,12 @@ def _parameters(folder: Path) -> Iterator[tuple[str, str, Path]]:
             for field in ("weights", "grads"):
                 for parameter, file in (node.get(field) or {}).items():
                     if file is not None:
-                        yield f"{holder}.{parameter}" if holder else parameter, field, folder / field / _name(file)
+                        yield joined(holder, parameter), field, folder / field / _name(file)
 
 
 def _below(top: str, route: str) -> str:
     """Return a path below the model, whose own route PaDiff writes in front of all."""
-    if not top:
-        return route
-    return "" if route == top else route.removeprefix(f"{top}.")
+    return "" if route == top else below(route, top) or route
 
 
 def _type(about: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from padiff.paths import joined
 from padiff.trace._records import Call, Leaf, ModuleRecord, Trace
 from padiff.trace._values import ValueStore
 from padiff.trace.readers._dumped import DumpedRun
@@ -38,7 +39,7 @@ def _trace(path: Path) -> Trace:
 
 def _fill(trace: Trace, parent: Call, named: dict[str, Any]) -> None:
     for name, value in named.items():
-        inner = f"{parent.path}.{name}" if parent.path else name
+        inner = joined(parent.path, name)
         kind = _GROUP if isinstance(value, dict) else _CLASS
         call = trace.add(Call(len(trace.calls), ModuleRecord(inner, kind), 0, parent, True))
         if isinstance(value, dict):
