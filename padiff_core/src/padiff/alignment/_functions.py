@@ -12,15 +12,12 @@ from functools import partial
 from itertools import islice
 
 from padiff.alignment._pairs import BY_PLACE, Alignment, Pair
-from padiff.alignment._samples import LARGE, FreeRuns
+from padiff.alignment._samples import FreeRuns
 from padiff.paths import last
 from padiff.trace import Call, Leaf, Trace, plain_values
 
 Takers = dict[int, list[Call]]
 """Token of a tensor -> the calls that take it, in execution order."""
-
-_OTHERWISE = 2.0
-"""How many times a mask's number is the other one that spells the same."""
 
 
 def with_operations(alignment: Alignment, reference: Trace, candidate: Trace) -> Alignment:
@@ -108,19 +105,7 @@ class _Flow:
         return _may_stand_for(mine, yours) and self._takes_the_same(mine, yours)
 
     def _takes_the_same(self, mine: Call, yours: Call) -> bool:
-        fit = _fit(mine, yours) and len(self._operands(mine, yours)) == len(mine.inputs)
-        return fit and not any(map(self._mask_otherwise, mine.outputs, yours.outputs))
-
-    def _mask_otherwise(self, a: Leaf, b: Leaf) -> bool:
-        """Return whether two tensors seem to be masked by numbers far apart: -inf here, -1e9 there.
-
-        That is no fault of the operation's: only the code that uses the mask tells whether both do.
-        """
-        both = self._runs.both(a, b)
-        if both is None or not both[0].size:
-            return False
-        less, more = sorted(-float(one.min()) for one in both)
-        return less >= LARGE and more > _OTHERWISE * less
+        return _fit(mine, yours) and len(self._operands(mine, yours)) == len(mine.inputs)
 
     def _gives_the_same(self, mine: Call, yours: Call) -> bool:
         return all(map(self._is_same, mine.outputs, yours.outputs))

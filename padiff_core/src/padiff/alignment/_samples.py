@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from padiff.numerics import SAME, difference, epsilon_of
 from padiff.trace import Leaf, Trace
 
-LARGE = 1e3
+_LARGE = 1e3
 """Norm of a sample above which infinities or a mask may be among its elements; what is as far below zero is masked."""
 
 
@@ -20,27 +20,22 @@ class FreeRuns:
         self._norms: tuple[dict[int, float], dict[int, float]] = {}, {}
         """By side: token -> norm of its sample."""
 
-    def both(self, ours: Leaf, theirs: Leaf) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return the samples of two tensors; None where a run has none, or they are of other sizes."""
-        x, y = self._samples[0].get(ours.token), self._samples[1].get(theirs.token)
-        return None if x is None or y is None or x.shape != y.shape else (x, y)
-
     def same(self, ours: Leaf, theirs: Leaf) -> bool:
         """Return whether two tensors hold the same; large numbers, such as a mask's, do not drown the others.
 
         What both mask is the same by whatever number: -inf here, -1e9 there.
         """
-        found = self.both(ours, theirs)
-        if found is None:
+        x, y = self._samples[0].get(ours.token), self._samples[1].get(theirs.token)
+        if x is None or y is None or x.shape != y.shape:
             return False
         bound = SAME(epsilon_of(ours.dtype, theirs.dtype))
-        size, other = self._norm(0, ours, found[0]), self._norm(1, theirs, found[1])
-        if not size <= LARGE:
-            shown = ~((found[0] <= -LARGE) & (found[1] <= -LARGE))
-            return bool(shown.any()) and difference(found[0][shown], found[1][shown]).rel_l2 <= bound
+        size, other = self._norm(0, ours, x), self._norm(1, theirs, y)
+        if not size <= _LARGE:
+            shown = ~((x <= -_LARGE) & (y <= -_LARGE))
+            return bool(shown.any()) and difference(x[shown], y[shown]).rel_l2 <= bound
         if abs(size - other) > 2 * bound * size:
             return False  # a norm of the difference is at least the difference of the norms
-        return float(np.linalg.norm(found[0] - found[1])) <= bound * size
+        return float(np.linalg.norm(x - y)) <= bound * size
 
     def _norm(self, side: int, leaf: Leaf, values: NDArray[np.float64]) -> float:
         known = self._norms[side]
