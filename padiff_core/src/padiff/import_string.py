@@ -128,15 +128,19 @@ def guarded(spec: str, function: Callable[..., Any], *args: Any, **kwargs: Any) 
     except PadiffError:
         raise
     except (Exception, SystemExit) as error:
-        text = ": ".join(filter(None, [type(error).__qualname__, " ".join(str(error).split())]))
-        frames = traceback.extract_tb(error.__traceback__)
-        theirs = [frame for frame in frames if not frame.filename.startswith(_MACHINERY)]
-        where = f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else ""
-        msg = f"{spec} raised {text}{where}.\nHint: --traceback shows where it came from."
+        msg = f"{spec} {raised(error, _MACHINERY)}.\nHint: --traceback shows where it came from."
         raise SpecError(msg) from error
 
 
 _MACHINERY = (os.path.dirname(__file__), importlib.__file__, "<frozen ")
+
+
+def raised(error: BaseException, machinery: tuple[str, ...]) -> str:
+    """Return what an exception said, and where in files other than these, as the end of a sentence."""
+    text = ": ".join(filter(None, [type(error).__qualname__, " ".join(str(error).split())]))
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(machinery)]
+    return f"raised {text}" + (f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else "")
 
 
 def _from_path(name: str) -> types.ModuleType:

@@ -6,7 +6,6 @@ import importlib
 import importlib.metadata
 import os
 import pkgutil
-import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ import attrs
 import pluggy
 
 from padiff.adapter import API_VERSION, AdapterInfo, Metric, Reader, Renderer, SpecialTransfer
+from padiff.import_string import raised
 from padiff.plugins import _hookspecs as hookspecs
 
 
@@ -148,9 +148,4 @@ _MACHINERY = (
 
 def failure(error: BaseException) -> str:
     """Return what an exception said, and where, as the end of a sentence."""
-    if isinstance(error, _PlainError):
-        return str(error)
-    text = ": ".join(filter(None, [type(error).__qualname__, " ".join(str(error).split())]))
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(_MACHINERY)]
-    return f"raised {text}" + (f" at {theirs[-1].filename}:{theirs[-1].lineno}" if theirs else "")
+    return str(error) if isinstance(error, _PlainError) else raised(error, _MACHINERY)
