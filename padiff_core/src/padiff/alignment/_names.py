@@ -55,11 +55,7 @@ def renumbered(paths: Iterable[str]) -> dict[str, str]:
     ``conv0``, ``conv1``.
     """
     listed = list(paths)
-    numbers: dict[tuple[str, str], set[int]] = {}
-    for path in listed:
-        for home, stem, number in _numbered(path):
-            numbers.setdefault((home, stem), set()).add(number)
-    ranks = {key: {n: rank for rank, n in enumerate(sorted(found))} for key, found in numbers.items()}
+    ranks = {key: {n: rank for rank, n in enumerate(sorted(found))} for key, found in _siblings(listed).items()}
 
     def ranked(path: str) -> str:
         steps = path.split(".")
@@ -68,6 +64,14 @@ def renumbered(paths: Iterable[str]) -> dict[str, str]:
         return ".".join(steps)
 
     return {path: ranked(path) for path in listed}
+
+
+def _siblings(paths: Iterable[str]) -> dict[tuple[str, str], set[int]]:
+    """Return the numbers that steps end in, by what they are called else, and where."""
+    found: dict[tuple[str, str], set[int]] = {}
+    for home, stem, number in (step for path in paths for step in _numbered(path)):
+        found.setdefault((home, stem), set()).add(number)
+    return found
 
 
 def _numbered(path: str) -> Iterator[tuple[str, str, int]]:
@@ -153,14 +157,10 @@ def _telling(said: Sequence[frozenset[str]]) -> list[frozenset[str]]:
 
 
 def _sayings(paths: Sequence[str], words_of: Sequence[frozenset[str]]) -> list[_Saying]:
-    ranked = renumbered(paths)
-    sizes: dict[tuple[str, str], set[int]] = {}
-    for path in paths:
-        for home, stem, number in _numbered(path):
-            sizes.setdefault((home, stem), set()).add(number)
+    ranked, siblings = renumbered(paths), _siblings(paths)
     found = []
     for path, said in zip(paths, words_of, strict=True):
-        counts = [len(sizes[home, stem]) for home, stem, _ in _numbered(path)]
+        counts = [len(siblings[home, stem]) for home, stem, _ in _numbered(path)]
         numbers, ranks = (tuple(re.findall(r"\d+", name)) for name in (path, ranked[path]))
         sure = {("as they stand", said, numbers), ("ranks", said, ranks, *counts)} if said else set()
         found.append((sure, (ranks[0], counts[0]) if counts else None))

@@ -34,11 +34,7 @@ def light(ref: Array, cand: Array, work: np.dtype[Any], seen: Seen | None = None
             peak = _complex(ref, cand, work, errors, sizes)
         else:
             peak = _real(ref, cand, work, errors, sizes, seen if lie_alike(ref, cand) else None)
-    error, size = errors.total(), sizes.total()
-    floor = ref.size * _least(real)
-    if not math.isfinite(peak + error + size) or size < floor or (peak > 0.0 and error < floor):
-        return None
-    return peak, math.sqrt(error), math.sqrt(size)
+    return _trusted(peak, errors.total(), sizes.total(), ref.size * _least(real))
 
 
 @cache
@@ -70,8 +66,11 @@ def _sums(ref: Array, cand: Array) -> tuple[float, float, float] | None:
     if not math.isfinite(size + float(q.dot(q))):
         return None  # nor would they subtract without a warning
     e = q - p
-    peak, error = float(np.maximum.reduce(np.abs(e))), float(e.dot(e))
-    floor = ref.size * _least(p.dtype)
+    return _trusted(float(np.maximum.reduce(np.abs(e))), float(e.dot(e)), size, ref.size * _least(p.dtype))
+
+
+def _trusted(peak: float, error: float, size: float, floor: float) -> tuple[float, float, float] | None:
+    """Return max |e| with the norms of sums of squares; None where some of these overflow, or fall below a floor."""
     if not math.isfinite(peak + error + size) or size < floor or (peak > 0.0 and error < floor):
         return None
     return peak, math.sqrt(error), math.sqrt(size)
