@@ -10,7 +10,7 @@ import attrs
 
 from padiff.distributed._disagreements import disagreements, partial_axes
 from padiff.distributed._job import Job
-from padiff.distributed._merged_step import MergedStep, Parts
+from padiff.distributed._merged_step import MergedStep
 from padiff.distributed._reductions import cause_of, loss_of_each, normalized_by_each
 from padiff.distributed._run import RankedRun
 from padiff.distributed._updates import of_updates
@@ -253,12 +253,5 @@ def _cause_held(finding: Finding, job: Job) -> Cause | None:
         parts = None if path is None else job.step.parameters.get((name, path))
         expected = None if path is None or parts is None else job.others.parameter(name, path, parts.whole)
         if parts is not None and expected is not None:
-            return cause_of(parts, expected) or _unlike(parts)
+            return cause_of(parts, expected) or parts.out_of_step
     return None
-
-
-def _unlike(parts: Parts) -> Cause | None:
-    """Return that ranks do not hold the same, where they should."""
-    unlike = list(parts.spreading.unlike)
-    first = next((rank for rank in parts.arrays if rank not in unlike), None)
-    return Cause("out_of_step", {"ranks": unlike, "first": first}, verified=True) if unlike else None

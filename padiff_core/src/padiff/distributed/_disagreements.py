@@ -8,7 +8,7 @@ from padiff.distributed._job import Job
 from padiff.distributed._merged_step import Parts
 from padiff.numerics import difference
 from padiff.paths import below
-from padiff.report import Cause, Evidence, Figures, Finding, Phase, Place, What
+from padiff.report import Evidence, Figures, Finding, Phase, Place, What
 from padiff.trace import Call, Key
 
 
@@ -76,11 +76,9 @@ def _of_value(parts: Parts, call: Call, kind: str, which: int, job: Job) -> Find
 
 
 def _finding(parts: Parts, job: Job, phase: Phase, what: What, at: tuple[Place, Place | None]) -> Finding:
-    wrong = list(parts.spreading.unlike)
-    arrays = parts.read()
-    first = next(rank for rank in arrays if rank not in wrong)
-    apart = max((difference(arrays[first], arrays[rank]) for rank in wrong), key=lambda one: one.rel_l2)
-    told = {"ranks": wrong, "first": first}
-    evidence = (Evidence("ranks_disagree", {"side": job.side, **told}),)
-    cause = Cause("out_of_step", told, verified=True)
+    cause, arrays = parts.out_of_step, parts.read()
+    assert cause is not None
+    first = arrays[cause.parameters["first"]]
+    apart = max((difference(first, arrays[rank]) for rank in parts.spreading.unlike), key=lambda one: one.rel_l2)
+    evidence = (Evidence("ranks_disagree", {"side": job.side, **cause.parameters}),)
     return job.finding(phase, what, at, figures=Figures.of(apart), evidence=evidence, cause=cause)

@@ -15,6 +15,7 @@ from padiff.distributed._placements import share_of
 from padiff.distributed._sketches import Arrays, Sketches, leading, read
 from padiff.kinds import Placement, Spread
 from padiff.numerics import Array
+from padiff.report import Cause
 from padiff.trace import MadeStore, Summary, Trace
 
 _KEPT = 16 << 20
@@ -66,6 +67,13 @@ class Parts:
     def share(self, rank: int, arrays: Mapping[int, Array], whole: Array) -> Array | None:
         """Return what of a whole a rank should hold, where ranks hold these ``arrays``: see `share_of`."""
         return share_of(rank, arrays, self.spreading.placements, self.grid, whole)
+
+    @property
+    def out_of_step(self) -> Cause | None:
+        """Return that ranks do not hold the same, where they should."""
+        unlike = list(self.spreading.unlike)
+        first = next((rank for rank in self.arrays if rank not in unlike), None)
+        return Cause("out_of_step", {"ranks": unlike, "first": first}, verified=True) if unlike else None
 
     def shares(self, whole: Array) -> dict[int, Array | None]:
         """Return what of a whole each rank should hold."""
