@@ -180,9 +180,10 @@ def test_a_fault_beside_a_table_or_a_gate_is_found(fault: str) -> None:
 class Decayed(rows.Module):
     """A layer with a gated norm of its own behind it; three vectors of one shape are beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *vectors: str) -> None:
         self.both, self.out = rows.Linear(4, 8, bias=False), rows.Linear(4, 4)
-        self.rate, self.decay, self.skip = rows.parameter(4), rows.parameter(4), rows.parameter(4)
+        for name in vectors:
+            setattr(self, name, rows.parameter(4))
         self.norm = GatedNorm()
 
     def forward(self, x: Any) -> Any:
@@ -225,10 +226,11 @@ class DecayedOfLayers(columns.Layer):
         return self.last(self.rms(made * F.sigmoid(rate)))
 
 
+@pytest.mark.parametrize("vectors", [("rate", "decay", "skip"), ("decay", "rate", "skip")], ids="-".join)
 @pytest.mark.parametrize("fault", ["", "decay", "unused"])
-def test_a_fault_beside_vectors_of_one_shape_and_a_gate_is_one_source(fault: str) -> None:
+def test_a_fault_beside_vectors_of_one_shape_and_a_gate_is_one_source(fault: str, vectors: tuple[str, ...]) -> None:
     """The norm, which is given less, was a second source; an unused vector let two others be told as missing."""
-    report = padiff.diff(Decayed(), DecayedOfLayers(fault), (X,))
+    report = padiff.diff(Decayed(*vectors), DecayedOfLayers(fault), (X,))
     told = [(str(one.what), one.between[-1]) for one in report.sources if one.between]
     assert len(report.sources) == len(told) == bool(fault), str(report)
     assert told == [("input 'x' of last", "last")] * bool(fault), str(report)
