@@ -17,6 +17,8 @@ COSINES = np.cos(np.pi * (_N + 0.5) * (_K + 0.5) / 8)
 SINES = np.sin(np.pi * (_N + 0.5) * (_K + 0.5) / 8)
 HARTLEY = np.cos(np.pi * _N * _K / 4) + np.sin(np.pi * _N * _K / 4)
 """Rows and columns of each are orthogonal: no correlation tells that code made them, nor what they have in common."""
+SLOW = [wave(0.3 * np.arange(64)).reshape(8, 8) for wave in (np.sin, np.cos)]
+"""Nothing comes up again in these, which have nothing in common: neighbours alone tell that code made them."""
 RANDOM = np.random.default_rng(1).standard_normal((8, 8))
 
 
@@ -39,7 +41,7 @@ class Port(columns.Layer):
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
-    [(COSINES, SINES), (COSINES, HARTLEY), (RANDOM, COSINES), (RANDOM, np.linspace(-1, 1, 64).reshape(8, 8))],
+    [(COSINES, SINES), (COSINES, HARTLEY), (RANDOM, COSINES), (RANDOM, np.linspace(-1, 1, 64).reshape(8, 8)), SLOW],
 )
 def test_a_wrong_table_is_named(ours: Any, theirs: Any) -> None:
     """N-BEATS' basis of another period was copied as a codebook is: the wrong port was aligned."""
