@@ -47,10 +47,10 @@ class Port(columns.Layer):
 
 
 BETWEEN = {
-    "inside": ("first", "ln"),  # where the numbers are not the same any more
+    "inside": ("first", "drop"),
     "before the norm": ("second", "ln"),
     "after the norm": ("ln", "out"),
-    "detached": None,
+    "detached": ("second", "ln"),
 }
 
 
@@ -68,6 +68,57 @@ def test_a_fault_in_the_code_around_is_named_there(fault: str) -> None:
     assert source.candidate.path == "", str(report)
     assert source.between == BETWEEN[fault], str(report)
     assert source.phase is (Phase.BACKWARD if fault == "detached" else Phase.FORWARD), str(report)
+
+
+def mapping(base: Any, linear: Any, norm: Any, fault: str = "", *, image: bool = False) -> Any:
+    """Return blocks of layers on the tokens of an image, or on its rows and columns, some in windows of four pixels."""
+
+    class Block(base):
+        def __init__(self, size: int) -> None:
+            self.size, self.linear, self.norm, self.out = size, linear(4, 4), norm(4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = F.tanh(self.linear(x)) * (1.5 if fault == "scaled" else 1)
+            half = self.size // 2
+            y = self.norm(y).reshape(2, half, 2, half, 2, 4).transpose(0, 1, 3, 2, 4, 5)
+            y = (
+                (y if image else self.out(y.reshape(-1, 4, 4)))
+                .reshape(2, half, half, 2, 2, 4)
+                .transpose(0, 1, 3, 2, 4, 5)
+            )
+            y = self.out(y.reshape(2, self.size, self.size, 4)) if image else y.reshape(2, self.size**2, 4)
+            return x + y * (1.1 if fault == "summed" else 1)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.first, self.one, self.two, self.head = linear(4, 4), Block(4), Block(4), linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x if image else x.reshape(2, 16, 4))
+            x = self.two(self.one(x))
+            return self.head(x.mean((1, 2)) if image else x.mean(1))
+
+    return Model()
+
+
+@pytest.mark.parametrize(
+    ("fault", "places"),
+    [
+        ("", []),
+        ("scaled", [("one", ("linear", "norm")), ("two", ("linear", "norm"))]),
+        ("summed", [("one", ("out", "end")), ("two", ("out", "end"))]),
+    ],
+)
+def test_tokens_are_the_pixels_of_a_map(fault: str, places: list[tuple[str, tuple[str, str]]]) -> None:
+    """Nothing between was compared: whatever was wrong inside was the whole model's, before its head.
+
+    What takes the pixels in windows has no counterpart: no axes of the map are one there.
+    """
+    image = np.random.default_rng(0).standard_normal((2, 4, 4, 4)).astype(np.float32)
+    ours = mapping(rows.Module, rows.Linear, rows.LayerNorm)
+    theirs = mapping(columns.Layer, columns.Dense, columns.LayerNormalization, fault, image=True)
+    report = padiff.diff(ours, theirs, (image,))
+    assert [(source.candidate.path, source.between) for source in report.sources] == places, str(report)
 
 
 def merging(base: Any, linear: Any, axes: tuple[int, int]) -> Any:
@@ -341,7 +392,7 @@ def flattening(base: Any, linear: Any, count: int, flat: bool) -> Any:
 
         def forward(self, x: Any) -> Any:
             y = F.tanh(self.linear(x))
-            return y.reshape(10, 4) if flat else y
+            return y.reshape(4, 10) if flat else y  # no row of it is one of the tokens
 
     class Model(base):
         def __init__(self) -> None:

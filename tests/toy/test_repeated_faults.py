@@ -106,7 +106,8 @@ def test_a_fault_in_shared_code_is_placed_in_each_block() -> None:
     report = padiff.diff(Points(), Cloud(behind=False), (X,))
     assert report.aligned, str(report)
     report = padiff.diff(Points(), Cloud(behind=True), (X,))
-    assert {source.candidate.path for source in report.sources} == {"down.0", "down.1", "pre"}, str(report)
+    found = {source.candidate.path for source in report.sources}
+    assert found == {"down.0", "down.1", "down.0.net", "down.1.net", "pre"}, str(report)
 
 
 class Added(rows.Module):

@@ -1,6 +1,6 @@
 """Match the calls of two traces: what a user maps, what parameters anchor, what lies between."""
 
-from padiff.alignment._axes import axis_orders, orders_between
+from padiff.alignment._axes import axis_orders
 from padiff.alignment._calls import align
 from padiff.alignment._functions import unmatched_inside, with_operations
 from padiff.alignment._layer_map import LayerMap, resolve
@@ -20,6 +20,7 @@ from padiff.alignment._pairs import (
     partners,
     same_sort,
 )
+from padiff.alignment._permutations import orders_between
 from padiff.alignment._resolved import MappedParameter, Resolved, region_of
 from padiff.alignment._rows import may_be_permuted, orders_within, recorded_row_orders, row_orders
 from padiff.alignment._sequences import align_sequences, forward_run, gaps

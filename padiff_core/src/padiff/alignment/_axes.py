@@ -11,18 +11,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import cache
 
 import attrs
-import numpy as np
 
 from padiff.alignment._pairs import Alignment, Pair, partners, same_sort
+from padiff.alignment._permutations import Axes, folds_between, orders_between
 from padiff.kinds import LAYOUT, ORDER_SETTINGS
-from padiff.numerics import ORDER, SAME, difference, epsilon_of, sample
+from padiff.numerics import ORDER, SAME, difference, epsilon_of, same_numbers, sample
 from padiff.recording import Order, Orders
 from padiff.trace import Call, Leaf, Trace, difference_in_any_order
 
-Axes = tuple[int, ...]
 Place = tuple[str, int, str, int]
 
 
@@ -41,8 +39,8 @@ class _Value:
     pair: Pair
     ours: Leaf
     theirs: Leaf
-    orders: tuple[Axes, ...]
-    likely: Axes | None = None
+    orders: tuple[Order, ...]
+    likely: Order | None = None
     """One of them in which both are nearer to each other by far than in any other."""
 
     choice: bool = attrs.field(init=False)
@@ -64,7 +62,7 @@ class _Value:
     @property
     def plain(self) -> bool:
         """Return whether it may be in the reference's order."""
-        return _is_plain(self.orders[0])
+        return self.orders[0].plain
 
     @property
     def known(self) -> bool:
@@ -86,11 +84,7 @@ def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Ord
     _propagate(values)
     found = {value.place: value.orders[0] for value in values}
     found.update(_beside(alignment, values))
-    return {place: Order(axes) for place, axes in found.items() if not _is_plain(axes)}
-
-
-def _is_plain(axes: Axes) -> bool:
-    return axes == tuple(range(len(axes)))
+    return {place: order for place, order in found.items() if not order.plain}
 
 
 def _values(pair: Pair) -> Iterator[_Value]:
@@ -100,36 +94,20 @@ def _values(pair: Pair) -> Iterator[_Value]:
         ("input", pair.reference.inputs, call.inputs),
         ("output", pair.reference.outputs, call.outputs),
     ):
-        for i, j in partners(ours, theirs, _may_be_turned):
-            orders = orders_between(ours[i].shape, theirs[j].shape)
-            yield _Value((*call.key, what, j), pair, ours[i], theirs[j], orders)
+        for i, j in partners(ours, theirs, lambda a, b: same_sort(a, b) and bool(_orders(pair, a, b))):
+            yield _Value((*call.key, what, j), pair, ours[i], theirs[j], _orders(pair, ours[i], theirs[j]))
 
 
-@cache
-def orders_between(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[Axes, ...]:
-    """Return the permutations that take one shape to the other, those first that move the fewest axes past others.
+def _orders(pair: Pair, ours: Leaf, theirs: Leaf) -> tuple[Order, ...]:
+    """Return the orders in which one tensor may be the other; what the whole model gives is owed in its shape.
 
-    Axes of extent 1 stay in their order among themselves: moving them past each other changes nothing.
+    Of as many elements in another shape, the first order is its own: that there is another is for values to tell.
     """
-    if sorted(ours) != sorted(theirs):
-        return ()
-    found: list[Axes] = [()]
-    for extent in ours:
-        found = [
-            (*begun, axis)
-            for begun in found
-            for axis, other in enumerate(theirs)
-            if other == extent and axis not in begun and (extent != 1 or all(theirs[a] != 1 or a < axis for a in begun))
-        ]
-    return tuple(sorted(found, key=_inversions))
-
-
-def _may_be_turned(a: Leaf, b: Leaf) -> bool:
-    return same_sort(a, b) and bool(orders_between(a.shape, b.shape))
-
-
-def _inversions(axes: Axes) -> tuple[int, Axes]:
-    return sum(a > b for i, a in enumerate(axes) for b in axes[i + 1 :]), axes
+    turned = tuple(map(Order, orders_between(ours.shape, theirs.shape)))
+    if turned or pair.reference.parent is None or pair.candidate.parent is None:
+        return turned
+    folds = folds_between(ours.shape, theirs.shape)
+    return (Order(tuple(range(len(theirs.shape)))), *folds) if folds else ()
 
 
 class _Teller:
@@ -137,14 +115,16 @@ class _Teller:
 
     def __init__(self, reference: Trace, candidate: Trace) -> None:
         self._reference, self._candidate = reference, candidate
-        self._known: dict[Hashable, tuple[tuple[Axes, ...], Axes | None]] = {}
+        self._known: dict[Hashable, tuple[tuple[Order, ...], Order | None]] = {}
 
     def agrees(self, value: _Value) -> bool:
         """Return whether both models hold the same, in the same order, as far as is known."""
+        if value.ours.shape != value.orders[0].shape(value.theirs.shape):
+            return False
         error = self._error(value, value.orders[0])
         return error is None or error <= SAME(epsilon_of(value.ours.dtype, value.theirs.dtype))
 
-    def orders(self, value: _Value) -> tuple[tuple[Axes, ...], Axes | None]:
+    def orders(self, value: _Value) -> tuple[tuple[Order, ...], Order | None]:
         """Return the orders that the values leave, those in which both are the same; and one that is far nearer."""
         if value.known:
             return value.orders, None
@@ -153,17 +133,22 @@ class _Teller:
             self._known[key] = self._left(value)
         return self._known[key]
 
-    def _left(self, value: _Value) -> tuple[tuple[Axes, ...], Axes | None]:
-        errors = {axes: self._error(value, axes) for axes in value.orders}
-        ranked = sorted((error, axes) for axes, error in errors.items() if error is not None)
+    def _left(self, value: _Value) -> tuple[tuple[Order, ...], Order | None]:
+        errors = {order: self._error(value, order) for order in value.orders}
+        told = [(error, order) for order, error in errors.items() if error is not None]
+        if value.orders[-1].fold is not None:
+            told.append((1.0, value.orders[0]))  # as far apart as what has nothing to do with it
+        ranked = sorted(told, key=lambda one: (one[0], one[1].axes))
         if not ranked:
             return value.orders, None
         bound = SAME(epsilon_of(value.ours.dtype, value.theirs.dtype))
-        fits = tuple(axes for error, axes in ranked if error <= bound)
+        fits = tuple(order for error, order in ranked if error <= bound)
         if fits:
-            return tuple(axes for axes in value.orders if axes in fits), None
+            return tuple(order for order in value.orders if order in fits), None
+        if value.orders[-1].fold is not None and self._hold_alike(value):
+            return value.orders[:1], None
         if len(ranked) == 1:  # of summaries, whose samples tell of one order alone
-            other = tuple(axes for axes in value.orders if axes != ranked[0][1])
+            other = tuple(order for order in value.orders if order != ranked[0][1])
             return other if self._in_some_order(value, bound) else value.orders, None
         (least, best), (second, _) = ranked[:2]
         if least <= ORDER(0.0) ** 4 * min(1.0, second):
@@ -171,19 +156,26 @@ class _Teller:
             return (best,), None
         return value.orders, best if least <= ORDER(0.0) * min(1.0, second) else None
 
-    def _error(self, value: _Value, axes: Axes) -> float | None:
+    def _error(self, value: _Value, order: Order) -> float | None:
         """Return how far apart both are, read in an order, as far as elements that are known on both sides tell."""
+        if order.shape(value.theirs.shape) != value.ours.shape:
+            return None
         ours, theirs = self._reference.value(value.ours), self._candidate.samples.get(value.theirs.token)
         if ours is None:
             ours = self._reference.samples.get(value.ours.token)
-            if not _is_plain(axes):
+            if not order.plain:
                 theirs = self._candidate.value(value.theirs)
-                theirs = None if theirs is None else sample(theirs.transpose(axes))
+                theirs = None if theirs is None else sample(order.read(theirs))
         elif ours.size:
-            ours = sample(ours.transpose(np.argsort(axes)))
+            ours = sample(order.natively(ours))
         if ours is None or theirs is None or not ours.size:
             return None
         return difference(ours, theirs).rel_l2
+
+    def _hold_alike(self, value: _Value) -> bool:
+        """Return whether both hold the same elements, in whatever order, as far as is known."""
+        ours, theirs = self._reference.value(value.ours), self._candidate.value(value.theirs)
+        return ours is not None and theirs is not None and same_numbers(ours, theirs)
 
     def _in_some_order(self, value: _Value, bound: float) -> bool:
         """Return whether summaries say that both hold the same elements, in whatever order."""
@@ -202,7 +194,7 @@ def _keep_root(root: Pair, values: Iterable[_Value]) -> None:
     ends = [value for value in values if value.pair is root and not _is_own_form(value)]
     if all(value.plain for value in ends if value.place[2] == "input"):
         for value in ends:
-            value.orders = (tuple(range(value.rank)),)
+            value.orders = (Order(tuple(range(value.rank))),)
 
 
 def _is_own_form(value: _Value) -> bool:
@@ -222,7 +214,7 @@ def _propagate(values: Sequence[_Value]) -> None:
 
 def _settled(values: Sequence[_Value], rule: _Rule) -> bool:
     """Settle values by a rule; return whether it told anything."""
-    known: dict[Hashable, Counter[Axes]] = {}
+    known: dict[Hashable, Counter[Order]] = {}
     for value in values:
         if value.known and value.choice:
             for key in rule.keys(value):
@@ -230,10 +222,9 @@ def _settled(values: Sequence[_Value], rule: _Rule) -> bool:
     found = False
     for value in values:
         if not value.known:
-            votes = sum((known.get(key, Counter()) for key in rule.keys(value)), Counter[Axes]())
-            told = [(votes[a], a == value.likely, -i, a) for i, a in enumerate(value.orders) if votes[a]]
-            best = max(told)[-1] if told else None
-            best = best or rule.own(value)
+            votes = sum((known.get(key, Counter()) for key in rule.keys(value)), Counter[Order]())
+            told = [(votes[a], a == value.likely, -i) for i, a in enumerate(value.orders) if votes[a]]
+            best = value.orders[-max(told)[-1]] if told else rule.own(value)
             if best is not None:
                 value.orders, found = (best,), True
                 if rule.singly:
@@ -263,10 +254,10 @@ def _owners(value: _Value) -> list[Call]:
     return [one for one in (call.parent, None if call.leaf else call) if one is not None]
 
 
-def _by_settings(value: _Value) -> Axes | None:
-    order = _order_of_settings(value.pair)
-    axes = order(len(value.theirs.shape)) if order else None
-    return axes if axes in value.orders else None
+def _by_settings(value: _Value) -> Order | None:
+    axes = _order_of_settings(value.pair)
+    order = Order(axes(len(value.theirs.shape))) if axes else None
+    return order if order in value.orders else None
 
 
 @attrs.frozen
@@ -274,7 +265,7 @@ class _Rule:
     """What settles values: others that share a key with them, or what they tell themselves."""
 
     keys: Callable[[_Value], Iterable[Hashable]] = lambda value: ()
-    own: Callable[[_Value], Axes | None] = lambda value: None
+    own: Callable[[_Value], Order | None] = lambda value: None
     singly: bool = False
     """Whether one value is settled at a time, and what follows from it comes first."""
 
@@ -306,15 +297,15 @@ def _order_of_settings(pair: Pair) -> Callable[[int], Axes] | None:
     return None
 
 
-def _beside(alignment: Alignment, values: Sequence[_Value]) -> Iterator[tuple[Place, Axes]]:
+def _beside(alignment: Alignment, values: Sequence[_Value]) -> Iterator[tuple[Place, Order]]:
     """Yield how the tensors of calls without counterpart are permuted, where matched ones take or gave them."""
     known = {value.theirs.token: value.orders[0] for value in values}
     calls = sorted(alignment.left_candidate, key=lambda call: call.index)
     for call in (*calls, *reversed(calls)):
-        axes = {known[leaf.token] for leaf in (*call.inputs, *call.outputs) if leaf.token in known}
+        read = {known[leaf.token] for leaf in (*call.inputs, *call.outputs) if leaf.token in known}
         for what, leaves in (("input", call.inputs), ("output", call.outputs)):
             for index, leaf in enumerate(leaves):
-                fits = [one for one in axes if len(one) == len(leaf.shape)] if call.leaf else []
+                fits = [x for x in read if x.fold is None and len(x.axes) == len(leaf.shape)] if call.leaf else []
                 order = known.get(leaf.token) or (fits[0] if len(fits) == 1 else None)
                 if order is not None:
                     known.setdefault(leaf.token, order)

@@ -8,11 +8,11 @@ from padiff.codec import Codec, Custom, Known
 from padiff.isolation._errors import ErrorRecord
 from padiff.kinds import Part, Placement, Ranks, Unit
 from padiff.numerics import Difference
-from padiff.recording import Order, Task
+from padiff.recording import Fold, Order, Task
 
 _OF_SIDES = "Check Disturbed Fed ForceRequest Given Noisy Observed Reordered ReplayRequest Replayed Spot"
 _RECORDS: list[type] = [
-    *(Difference, Order, Pair, Part, Task, ErrorRecord, Unit),
+    *(Difference, Fold, Order, Pair, Part, Task, ErrorRecord, Unit),
     *(*trace.TRACE_RECORDS, trace.Cut, trace.Description, trace.ModuleDescription, Placement, Ranks),
     *(getattr(forcing, name) for name in _OF_SIDES.split()),
 ]

@@ -12,7 +12,7 @@ from padiff.recording._live import Live
 from padiff.recording._loop import Loop
 from padiff.recording._numbers import numbers_in, type_named
 from padiff.recording._optimizer_settings import settings_by_path
-from padiff.recording._order import Cuts, Order, Orders, composed
+from padiff.recording._order import Cuts, Fold, Order, Orders, composed
 from padiff.recording._record import Recorder, Task, guarded_run, record
 from padiff.recording._reduced import sampled
 from padiff.recording._reread import reread
