@@ -108,6 +108,7 @@ def test_a_fault_in_shared_code_is_placed_in_each_block() -> None:
     report = padiff.diff(Points(), Cloud(behind=True), (X,))
     found = {source.candidate.path for source in report.sources}
     assert found == {"down.0", "down.1", "down.0.net", "down.1.net", "pre"}, str(report)
+    assert str(report).startswith("not aligned: 3 sources in 6 places"), str(report)  # of one line each, in any call
 
 
 class Added(rows.Module):

@@ -15,6 +15,7 @@ from padiff.report._templates import short
 
 MOST_SOURCES = 12
 MOST_PLACES = 4
+MOST_CAUSES = 4
 MOST_EVIDENCE = 4
 MOST_FRAMES = 2
 
@@ -90,9 +91,8 @@ def _block(block: Block, total: int, shared: Collection[Evidence], step: int | N
     yield from several("dataflow", _all(words.dataflow, findings), most=MOST_PLACES)
     others = list(_elsewhere(findings, step))
     yield from several("also at", others, most=MOST_PLACES, rest="(report.sources has all)")
-    cause = next((one.cause for one in findings if one.cause), None)
-    if cause:
-        yield from several("cause", cause.splitlines(), "cause")
+    causes = dict.fromkeys(line for one in findings if one.cause for line in one.cause.splitlines())
+    yield from several("cause", list(causes), "cause", most=MOST_CAUSES)
     worst = max(findings, key=lambda finding: finding.figures.rel_l2 if finding.figures else -1.0)
     yield from several("difference", words.difference(worst, of=len(findings)))
     here = (one for one in findings if (one.candidate, one.step) == (first.candidate, first.step))

@@ -15,6 +15,8 @@ _FEW = 3
 """So many blocks are not folded."""
 _SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "frozen", "tied")
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
+_OF_CODE = ("code", "code_alone", "taken")
+"""Causes that are one at one line of the candidate's code, whichever calls run it: numbers may be what each holds."""
 _ONE_AS = {"input": "output", "buffer": "parameter", "updates": "updated_parameter"}
 """Kinds of which one cause is one fault: what one call's code gives, the next is given; many steps, and one step."""
 _GRADIENTS = ("parameter_gradient", "input_gradient")
@@ -49,7 +51,7 @@ def blocks_of(report: Report) -> list[Block]:
     blocks: list[Block] = []
     for group in [*folds, *alone]:
         start, fold = count_of(blocks) + 1, len(blocks) < len(folds)
-        one = fold or _is_set(group[0][0]) or _wherever_they_run(group, ran)
+        one = fold or _is_set(group[0][0]) or _is_of_a_line(group[0]) or _wherever_they_run(group, ran)
         count = 1 if one else len({(piece[0].reference.path, piece[0].candidate.path) for piece in group})
         blocks.append(Block([one for piece in group for one in piece], range(start, start + count), fold))
     return blocks
@@ -62,6 +64,10 @@ def count_of(blocks: Sequence[Block]) -> int:
 
 def _is_set(source: Finding) -> bool:
     return source.is_caused_by(*_SETTINGS) and not trouble(source)
+
+
+def _is_of_a_line(piece: Sequence[Finding]) -> bool:
+    return all(one.is_caused_by(*_OF_CODE) and one.candidate.location for one in piece)
 
 
 def _ran(calls: Sequence[ComparedCall]) -> list[set[_Paths]]:
@@ -93,10 +99,18 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
         if _is_set(piece[0]):
             kind = _ONE_AS.get(piece[0].what.kind, piece[0].what.kind)
             key = (piece[0].phase, kind, piece[0].verdict, piece[0].cause)
+        elif _is_of_a_line(piece):
+            key = tuple(map(_line, piece))
         elif all(one.cause is not None or (one.reference.location and one.candidate.location) for one in piece):
             key = tuple(map(_code, piece))
         groups.setdefault(key, []).append(piece)
     return list(groups.values())
+
+
+def _line(source: Finding) -> object:
+    """Return the line of the candidate's that is wrong: shapes in what it calls differ with what it is given."""
+    cause = source.cause and source.cause.name
+    return source.phase, source.verdict, cause, source.candidate.class_name, source.candidate.location
 
 
 def _code(source: Finding) -> object:
