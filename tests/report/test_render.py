@@ -341,6 +341,27 @@ def test_one_setting_of_an_optimizer_is_one_source_of_one_step_and_of_many() -> 
     assert plain(Report((one, many), (one, many))).startswith("not aligned: 1 source in 2 places")
 
 
+def test_one_line_is_one_source_wherever_it_runs() -> None:
+    """Of one class at two places of lists; of a function that layers of many classes call, of many sizes."""
+    gates = [
+        attrs.evolve(norm(0), what=What("input_gradient", "x", 0, f"steps.{block}"), cause=None, phase=Phase.BACKWARD)
+        for block in range(2)
+    ]
+    sources = tuple(attrs.evolve(one, candidate=Place(f"n{i}", "N", "/w/n.py:3")) for i, one in enumerate(gates))
+    ran = [ComparedCall(Verdict.DIFFERS, one.reference, one.candidate) for one in sources]
+    assert plain(Report(sources, sources, calls=tuple(ran))).startswith("not aligned: 1 source in 2 places")
+    causes = (Cause("code", {"reference": "f(_)", "candidate": f"g(_, [{size}])"}, verified=True) for size in (2, 3))
+    sources = tuple(
+        attrs.evolve(
+            norm(i), candidate=Place(f"n{i}", f"N{i}", "/w/n.py:3"), what=What("input", "x", 0, f"l{i}"), cause=one
+        )
+        for i, one in enumerate(causes)
+    )
+    text = plain(Report(sources, sources))
+    assert text.startswith("not aligned: 1 source in 2 places")
+    assert all(f"g(_, [{size}])" in text for size in (2, 3)), text
+
+
 def test_sources_of_unknown_code_are_never_put_together() -> None:
     side = Place("a", "A")
     sources = tuple(Finding(Verdict.DIFFERS, Phase.FORWARD, side, side, OUTPUT, source=True) for _ in range(3))

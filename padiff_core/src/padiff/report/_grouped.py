@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import attrs
@@ -100,7 +101,7 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
             kind = _ONE_AS.get(piece[0].what.kind, piece[0].what.kind)
             key = (piece[0].phase, kind, piece[0].verdict, piece[0].cause)
         elif _is_of_a_line(piece):
-            key = tuple(map(_line, piece))
+            key = tuple(dict.fromkeys(map(_line, piece)))
         elif all(one.cause is not None or (one.reference.location and one.candidate.location) for one in piece):
             key = tuple(map(_code, piece))
         groups.setdefault(key, []).append(piece)
@@ -110,12 +111,13 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
 def _line(source: Finding) -> object:
     """Return the line of the candidate's that is wrong: shapes in what it calls differ with what it is given."""
     cause = source.cause and source.cause.name
-    return source.phase, source.verdict, cause, source.candidate.class_name, source.candidate.location
+    return source.phase, source.verdict, cause, source.candidate.location
 
 
 def _code(source: Finding) -> object:
     code = tuple((side.class_name, side.location) for side in (source.reference, source.candidate))
-    return (source.phase, source.what, source.verdict, source.cause, code)
+    what = attrs.astuple(source.what)[:-1], re.sub(r"\d+", "*", source.what.taker)  # wherever in a list
+    return (source.phase, what, source.verdict, source.cause, code)
 
 
 def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
