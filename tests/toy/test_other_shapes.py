@@ -121,6 +121,37 @@ def test_tokens_are_the_pixels_of_a_map(fault: str, places: list[tuple[str, tupl
     assert [(source.candidate.path, source.between) for source in report.sources] == places, str(report)
 
 
+def squeezing(base: Any, linear: Any, function: Any, *, keep: bool = False) -> Any:
+    """Return a block that scales its channels by what two layers make of their means, which keep their axes or not."""
+
+    class Block(base):
+        def __init__(self) -> None:
+            self.down, self.up = linear(4, 3), linear(3, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = F.sigmoid(self.up(function(self.down(x.mean(1, keepdims=keep)))))
+            return x * y.reshape(2, 1, 4)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.one, self.two = Block(), Block()
+
+        def forward(self, x: Any) -> Any:
+            return self.two(self.one(x))
+
+    return Model()
+
+
+@pytest.mark.parametrize("function", [F.relu, F.tanh])
+def test_axes_of_one_element_are_none(function: Any) -> None:
+    """The block was named, without a cause, as long as no value inside had a counterpart."""
+    ours = squeezing(rows.Module, rows.Linear, F.relu, keep=True)
+    report = padiff.diff(ours, squeezing(columns.Layer, columns.Dense, function), TOKENS)
+    told = [] if function is F.relu else [(name, ("down", "up")) for name in ("one", "two")]
+    assert [(source.candidate.path, source.between) for source in report.sources] == told, str(report)
+    assert all(source.cause for source in report.sources), str(report)
+
+
 def merging(base: Any, linear: Any, axes: tuple[int, int]) -> Any:
     """Return a model whose module brings two rows of tokens together: of one sequence, or of two."""
 

@@ -72,7 +72,8 @@ class _Value:
 
 def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Orders:
     """Return how the candidate's tensors are to be read so that their axes are the reference's."""
-    values = [value for pair in alignment.pairs for value in _values(pair)]
+    shaped = all(len(top.reference.outputs) == len(top.outputs) for top in alignment.tops)
+    values = [value for pair in alignment.pairs for value in _values(pair, shaped=shaped)]
     tell = _Teller(reference, candidate)
     if all(value.plain and (value.known or tell.agrees(value)) for value in values) and not any(
         _order_of_settings(pair) for pair in alignment.pairs
@@ -87,26 +88,29 @@ def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Ord
     return {place: order for place, order in found.items() if not order.plain}
 
 
-def _values(pair: Pair) -> Iterator[_Value]:
+def _values(pair: Pair, *, shaped: bool) -> Iterator[_Value]:
     """Yield the tensors of a matched call that may be the same but for the order of their axes."""
     call = pair.candidate
     for what, ours, theirs in (
         ("input", pair.reference.inputs, call.inputs),
         ("output", pair.reference.outputs, call.outputs),
     ):
-        for i, j in partners(ours, theirs, lambda a, b: same_sort(a, b) and bool(_orders(pair, a, b))):
-            yield _Value((*call.key, what, j), pair, ours[i], theirs[j], _orders(pair, ours[i], theirs[j]))
+        for i, j in partners(ours, theirs, lambda a, b: same_sort(a, b) and bool(_orders(pair, a, b, shaped))):
+            yield _Value((*call.key, what, j), pair, ours[i], theirs[j], _orders(pair, ours[i], theirs[j], shaped))
 
 
-def _orders(pair: Pair, ours: Leaf, theirs: Leaf) -> tuple[Order, ...]:
+def _orders(pair: Pair, ours: Leaf, theirs: Leaf, shaped: bool) -> tuple[Order, ...]:
     """Return the orders in which one tensor may be the other; what the whole model gives is owed in its shape.
 
-    Of as many elements in another shape, the first order is its own: that there is another is for values to tell.
+    Of as many elements in another shape, the first order is its own: that there is another is for values to tell. Where
+    the whole model gives something in another shape, an axis of extent 1 may be why.
     """
     turned = tuple(map(Order, orders_between(ours.shape, theirs.shape)))
     if turned or pair.reference.parent is None or pair.candidate.parent is None:
         return turned
     folds = folds_between(ours.shape, theirs.shape)
+    if folds and folds[0].fold is not None and not folds[0].fold.joins and not shaped:
+        return ()
     return (Order(tuple(range(len(theirs.shape)))), *folds) if folds else ()
 
 

@@ -34,11 +34,14 @@ def orders_between(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[Axes
 
 @cache
 def folds_between(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[Order, ...]:
-    """Return the orders that take one shape to the other where one side joins axes that neighbour each other there."""
+    """Return the orders that take one shape to the other where one side joins axes that neighbour each other there.
+
+    Axes of extent 1 are none.
+    """
     long, short = ([size for size in shape if size != 1] for shape in (theirs, ours))
     back = len(long) < len(short)
     long, short = (short, long) if back else (long, short)
-    if len(long) == len(short) or math.prod(long) != math.prod(short) or not all(long):
+    if math.prod(long) != math.prod(short) or not all(long):
         return ()
     found: list[tuple[list[tuple[int, ...]], list[int]]] = [([], list(range(len(long))))]
     for size in short:

@@ -111,7 +111,8 @@ def _doubts(correspondence: Correspondence, wrong: Sequence[Suspicion], *, told:
         for what, leaves in (("input", call.inputs), ("output", call.outputs))
         for index, leaf in enumerate(leaves)
     }
-    found = {place: tokens.get((place[:2], *place[2:])) for place in axes}
+    # What is read in another shape is compared so or not at all: that nothing is wrong then says nothing.
+    found = {place: tokens.get((place[:2], *place[2:])) for place, order in axes.items() if order.fold is None}
     found = {place: token for place, token in found.items() if token is not None}
     if not orders:
         return {frozenset(found): False} if found else {}
