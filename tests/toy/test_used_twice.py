@@ -58,6 +58,45 @@ def test_a_wrong_tensor_that_is_query_key_and_value_is_no_matter_of_precision() 
     assert not any(found.verdict is Verdict.PRECISION for found in report.findings), str(report)
 
 
+def placed(base: Any, attention: Any, linear: Any, *places: str) -> Any:
+    """Return blocks that give their attention what the one before gave, with places added to some of it."""
+
+    class Block(base):
+        def __init__(self) -> None:
+            self.attention, self.out = attention(), linear(4, 4)
+
+        def forward(self, x: Any, place: Any) -> Any:
+            both = x + place
+            return x + self.out(self.attention(*(both if name in places else x for name in ("q", "k", "v"))))
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.place, self.one, self.two = linear(4, 4), Block(), Block()
+
+        def forward(self, x: Any) -> Any:
+            place = self.place(x)
+            return self.two(self.one(x, place), place)
+
+    return Model()
+
+
+class Named(columns.Layer):
+    def __init__(self) -> None:
+        self.q, self.k, self.v = (columns.Dense(4, 4) for _ in range(3))
+
+    def forward(self, x: Any, y: Any, z: Any) -> Any:
+        return F.softmax(self.q(x) * self.k(y)) * self.v(z)
+
+
+@pytest.mark.parametrize("attention", [Turned, Named])
+@pytest.mark.parametrize("places", ["q k", "q", "", "q k v"])
+def test_a_tensor_that_is_given_for_two_is_the_source(places: str, attention: Any) -> None:
+    """What was given for another tensor as well had no counterpart: the attention was wrong in its own code, too."""
+    ours = placed(rows.Module, Attention, rows.Linear, "q", "k")
+    report = padiff.diff(ours, placed(columns.Layer, attention, columns.Dense, *places.split()), TOKENS)
+    assert [source.candidate.path for source in report.sources] == ["one", "two"] * (places != "q k"), str(report)
+
+
 class Returning(rows.Module):
     """Two layers that give what is between them too: a copy of it."""
 

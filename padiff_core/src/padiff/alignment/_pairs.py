@@ -262,26 +262,29 @@ def pair_leaves(
     exchanged are no match. Positions below a name are positions still.
     """
     named = {_name(leaf) for leaf in reference} & {_name(leaf) for leaf in candidate} - {""}
-    # A tensor that is given twice (a cell's output and its first state) is tied to one tensor alone.
-    tied: tuple[dict[int, set[int]], dict[int, set[int]]] = ({}, {})
+    # A tensor that is given twice (a cell's output and its first state) is tied to one tensor alone, where it may be.
+    tied: dict[tuple[int, int], int] = {}
+
+    def fits(ours: Leaf, theirs: Leaf) -> bool:
+        known = _name(ours) == _name(theirs) or not named & {_name(ours), _name(theirs)}
+        return known and ours.shape == theirs.shape and same_sort(ours, theirs)
 
     def may_be(ours: Leaf, theirs: Leaf) -> bool:
-        mine, yours, both = _name(ours), _name(theirs), (ours.token, theirs.token)
-        alone = all(some.get(one, {other}) == {other} for some, one, other in zip(tied, both, both[::-1], strict=True))
-        return _alike(ours, theirs) and alone and (mine == yours or not named & {mine, yours})
+        a, b = ours.token, theirs.token
+        return tied.get((0, a), b) == b and tied.get((1, b), a) == a and fits(ours, theirs)
 
     rules = (
-        lambda ours, theirs: _alike(ours, theirs) and ours.path == theirs.path,
+        lambda ours, theirs: fits(ours, theirs) and ours.path == theirs.path,
         lambda ours, theirs: may_be(ours, theirs) and same(ours, theirs),
         lambda ours, theirs: may_be(ours, theirs) and (ours.token in taken[0]) == (theirs.token in taken[1]),
         may_be,
+        *(() if any(taken) else (fits,)),  # a candidate that gives one where the reference gives two gives one wrongly
     )
     found: list[tuple[int, int]] = []
     for i, j in _by_rules(reference, candidate, rules):
         found.append((i, j))
-        ours, theirs = reference[i].token, candidate[j].token
-        tied[0].setdefault(ours, set()).add(theirs)
-        tied[1].setdefault(theirs, set()).add(ours)
+        tied.setdefault((0, reference[i].token), candidate[j].token)
+        tied.setdefault((1, candidate[j].token), reference[i].token)
     return tuple(sorted(found))
 
 
@@ -306,6 +309,8 @@ def _by_rules(
         for i in list(left):
             found = next((j for j in free if fits(ours[i], theirs[j])), None)
             if found is not None:
+                twin = i in free and theirs[i].token == theirs[found].token and fits(ours[i], theirs[i])
+                found = i if twin else found
                 left.remove(i)
                 free.remove(found)
                 yield i, found
@@ -320,7 +325,7 @@ def _misfits(
     ours = [i for i in range(len(reference)) if i not in {a for a, _ in tied}]
     theirs = [j for j in range(len(candidate)) if j not in {b for _, b in tied}]
     for i, j in zip(ours, theirs, strict=False):
-        if _sort_of(reference[i].dtype) == _sort_of(candidate[j].dtype) and reference[i].shape != candidate[j].shape:
+        if same_sort(reference[i], candidate[j]) and reference[i].shape != candidate[j].shape:
             yield i, j
 
 
@@ -333,10 +338,6 @@ def first_step(path: str) -> str:
 def _name(leaf: Leaf) -> str:
     """Return the keys and attributes under which a tensor lies in its containers, without positions."""
     return "".join(_NAME.findall(leaf.path))
-
-
-def _alike(a: Leaf, b: Leaf) -> bool:
-    return a.shape == b.shape and same_sort(a, b)
 
 
 def same_sort(a: Leaf, b: Leaf) -> bool:

@@ -39,8 +39,12 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
         for leaf, value, place in zip(call.inputs, given, live.places(call), strict=True)
     ]
     # A tensor that is given twice (query, key and value) is one tensor here too: its gradient is the sum.
-    once = {leaf.token: native for leaf, native in zip(call.inputs, natives, strict=True) if native is not None}
-    natives = [once.get(leaf.token) for leaf in call.inputs]
+    once: dict[int, int] = {}
+    for index, (leaf, value) in enumerate(zip(call.inputs, given, strict=True)):
+        first = once.get(leaf.token) if value is None else once.setdefault(leaf.token, index)
+        before = None if first is None else given[first]
+        if first is not None and (value is None or (before is not None and np.array_equal(value, before))):
+            natives[index] = natives[first]
 
     def differentiate(output: Any) -> list[tuple[Any, Any | None]]:
         starts = []
