@@ -451,3 +451,39 @@ def test_a_value_of_another_shape_is_put_in_once_for_all_that_stands_behind_it(m
         assert len(padiff.diff(flattening(*ours), flattening(*theirs), TOKENS).sources) == count
         counts.append(len(runs))
     assert counts[2] - counts[1] < 2.5 * (counts[1] - counts[0]), counts
+
+
+def recalling(base: Any, linear: Any, fault: float = 1.0, *, apart: bool = False) -> Any:
+    """Return a block that is called twice on a memory, or on the keys that are made of it, in two heads."""
+
+    class Block(base):
+        def __init__(self) -> None:
+            self.inner, self.key, self.out = linear(4, 4), linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any, memory: Any, past: Any) -> Any:
+            keys = memory if apart else self.key(memory).reshape(2, 5, 2, 2).transpose(0, 2, 1, 3)
+            x = (self.inner(x) * fault).reshape(2, 5, 2, 2).transpose(0, 2, 1, 3)
+            y = F.softmax(x @ keys.transpose(0, 1, 3, 2)) @ keys
+            y = y if past is None else y + (past if apart else past.reshape(2, 5, 2, 2).transpose(0, 2, 1, 3))
+            y = self.out(y.transpose(0, 2, 1, 3).reshape(2, 5, 4))
+            return y, x if apart else x.transpose(0, 2, 1, 3).reshape(2, 5, 4)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.first, self.block = linear(4, 4), Block()
+
+        def forward(self, x: Any) -> Any:
+            memory = F.tanh(self.first(x))
+            memory = self.block.key(memory).reshape(2, 5, 2, 2).transpose(0, 2, 1, 3) if apart else memory
+            y, past = self.block(x, memory, None)
+            return self.block(x + y, memory, past)[0]
+
+    return Model()
+
+
+@pytest.mark.parametrize("fault", [1.0, 1.2, 3.0])
+def test_what_one_side_is_given_instead_is_nothing_in_another_shape(fault: float) -> None:
+    """The past of the second call is in heads: the memory, of which the keys are made, was taken for these as well."""
+    ours = recalling(rows.Module, rows.Linear)
+    report = padiff.diff(ours, recalling(columns.Layer, columns.Dense, fault, apart=True), (TOKENS,))
+    assert {source.candidate.path for source in report.sources} == (set() if fault == 1 else {"block"}), str(report)

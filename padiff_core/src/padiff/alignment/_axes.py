@@ -81,6 +81,11 @@ def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Ord
         return {}
     for value in values:
         value.orders, value.likely = tell.orders(value)
+    given = [value for value in values if value.place[2] == "input"]
+    near = {value.place[:2] for value in given if value.known and tell.is_near(value)}
+    for value in given:
+        if value.orders[-1].fold is not None and value.likely is None and not value.known and value.place[:2] in near:
+            value.orders = value.orders[:1]  # what is given beside it is near: it is another thing
     _keep_root(alignment.pairs[0], values)
     _propagate(values)
     found = {value.place: value.orders[0] for value in values}
@@ -127,6 +132,11 @@ class _Teller:
             return False
         error = self._error(value, value.orders[0])
         return error is None or error <= SAME(epsilon_of(value.ours.dtype, value.theirs.dtype))
+
+    def is_near(self, value: _Value) -> bool:
+        """Return whether both hold nearly the same, in the only order that is left."""
+        error = self._error(value, value.orders[0])
+        return error is not None and error <= ORDER(0.0)
 
     def orders(self, value: _Value) -> tuple[tuple[Order, ...], Order | None]:
         """Return the orders that the values leave, those in which both are the same; and one that is far nearer."""
