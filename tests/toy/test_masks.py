@@ -57,6 +57,32 @@ def _report(number: float, *, shift: int = 1, factor: float = 1.0) -> padiff.Rep
     return padiff.diff(*_models(number, shift=shift, factor=factor), X)
 
 
+def _multiplying(base: type, linear: Any, sends: bool, factor: float = 1.0) -> Any:
+    """Return a layer behind a mask that is given as an input, to which it sends its gradient or half of it."""
+
+    class Masked(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.linear = linear(4, 4)
+
+        def forward(self, x: Any, mask: Any) -> Any:
+            half = mask * np.float32(0.5) + type(x)(mask.data * np.float32(factor - 0.5))
+            return self.linear(x * (mask if sends else half))
+
+    return Masked()
+
+
+def test_a_mask_that_is_given_is_owed_no_gradient() -> None:
+    """One side asks where it is zero, and the other multiplies by it: that was a source."""
+    mask = _mask(1.0)
+    ours, given = _multiplying(rows.Module, rows.Linear, True), (*X, mask)
+    assert padiff.diff(ours, _multiplying(columns.Layer, columns.Dense, False), given).aligned
+    assert not padiff.diff(ours, _multiplying(columns.Layer, columns.Dense, False, 1.1), given).aligned
+    for least in (0.5, 1.0):  # a gate, and nothing but ones
+        given = (*X, np.maximum(mask, np.float32(least)))
+        report = padiff.diff(ours, _multiplying(columns.Layer, columns.Dense, False), given)
+        assert [source.phase for source in report.sources] == ["backward"], str(report)
+
+
 @pytest.mark.parametrize("number", [-1e4, -1e9])
 def test_another_number_that_drowns_the_same_is_no_fault(number: float) -> None:
     report = _report(number)

@@ -22,7 +22,7 @@ from padiff.errors import InputError
 from padiff.forcing import Given, Side, is_recorded
 from padiff.isolation import side_of
 from padiff.options import PAIR, DiffOptions
-from padiff.recording import Task, arguments, narrowed, type_named
+from padiff.recording import Task, arguments, narrowed, truth_values, type_named
 from padiff.report import SIDES, Note
 
 
@@ -135,5 +135,8 @@ def _tasks(sides: tuple[Side, Side], request: Request, options: DiffOptions) -> 
     # The reference decides, so that both sides get the same bits.
     given = [arguments(inputs) for inputs in (request.inputs, request.candidate_inputs)]
     (ours, cast), (theirs, _) = (narrowed(one, sides[0].about) for one in given)
-    tasks = [Task(args, kwargs, None, options.backward, options.seed) for args, kwargs in (ours, theirs)]
+    tasks = [
+        Task(args, kwargs, None, options.backward, options.seed, inert=truth_values(args, kwargs))
+        for args, kwargs in (ours, theirs)
+    ]
     return (tasks[0], tasks[1]), [Note("inputs_cast")] if cast else []

@@ -80,6 +80,16 @@ def _plain(leaf: Any) -> bool:
     return leaf is None or isinstance(leaf, str | bytes | int | float | complex | np.ndarray | np.generic)
 
 
+def truth_values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> frozenset[int]:
+    """Return which arrays beside others hold zeros and ones alone: masks, to which code need not send a gradient.
+
+    One side multiplies by a mask, the other asks where it is zero: both are right.
+    """
+    given = [np.asarray(leaf) for _, leaf in leaves((args, dict(kwargs)), is_array)]
+    marks = {i for i, one in enumerate(given) if one.any() and bool((one == 0).any() & ((one == 0) | (one == 1)).all())}
+    return frozenset(marks) if len(marks) < len(given) else frozenset()
+
+
 def exact(ours: Task, theirs: Task, matched: Iterable[tuple[int, int]]) -> Task:
     """Return the candidate's task, which knows of what the reference's inputs lost in its own narrower types."""
     first, second = ([leaf for _, leaf in leaves((*one.args, one.kwargs), is_array)] for one in (ours, theirs))
