@@ -357,8 +357,10 @@ def test_one_line_is_one_source_wherever_it_runs() -> None:
         )
         for i, one in enumerate(causes)
     )
+    beside = attrs.evolve(sources[1], cause=None, between=("l1", "end"))
+    sources = sources[0], attrs.evolve(sources[1], between=("start", "l1")), beside
     text = plain(Report(sources, sources))
-    assert text.startswith("not aligned: 1 source in 2 places")
+    assert text.startswith("not aligned: 1 source in 3 places")
     assert all(f"g(_, [{size}])" in text for size in (2, 3)), text
 
 

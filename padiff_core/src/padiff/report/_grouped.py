@@ -68,7 +68,8 @@ def _is_set(source: Finding) -> bool:
 
 
 def _is_of_a_line(piece: Sequence[Finding]) -> bool:
-    return all(one.is_caused_by(*_OF_CODE) and one.candidate.location for one in piece)
+    known = [one for one in piece if one.cause is not None]
+    return bool(known) and all(one.is_caused_by(*_OF_CODE) and one.candidate.location for one in known)
 
 
 def _ran(calls: Sequence[ComparedCall]) -> list[set[_Paths]]:
@@ -101,7 +102,7 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
             kind = _ONE_AS.get(piece[0].what.kind, piece[0].what.kind)
             key = (piece[0].phase, kind, piece[0].verdict, piece[0].cause)
         elif _is_of_a_line(piece):
-            key = tuple(dict.fromkeys(map(_line, piece)))
+            key = tuple(dict.fromkeys(_line(one) for one in piece if one.cause is not None))
         elif all(one.cause is not None or (one.reference.location and one.candidate.location) for one in piece):
             key = tuple(map(_code, piece))
         groups.setdefault(key, []).append(piece)
