@@ -41,3 +41,37 @@ def test_what_follows_tells_units_behind_a_difference_apart() -> None:
     report = padiff.diff(ours, theirs, (X,))
     pairs = {(pair.reference, pair.candidate) for pair in report.mapping.modules}
     assert {("one", "three"), ("two", "one"), ("three", "two")} <= pairs, report
+
+
+class PreNorm(rows.Module):
+    def __init__(self) -> None:
+        self.n1, self.n2 = rows.LayerNorm(8), rows.LayerNorm(8)
+        self.a, self.up, self.down = rows.Linear(8, 8), rows.Linear(8, 16), rows.Linear(16, 8)
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.a(self.n1(x))
+        return x + self.down(functional.gelu(self.up(self.n2(x))))
+
+
+class PostNorm(columns.Layer):
+    """The same, whose first norm stands behind the sum with what its layer gives."""
+
+    def __init__(self) -> None:
+        self.norm1, self.norm2 = columns.LayerNormalization(8), columns.LayerNormalization(8)
+        self.attention, self.fc1, self.fc2 = columns.Dense(8, 8), columns.Dense(8, 16), columns.Dense(16, 8)
+
+    def forward(self, x: Any) -> Any:
+        x = self.norm1(x + self.attention(x))
+        return x + self.fc2(functional.gelu(self.fc1(self.norm2(x))))
+
+
+def test_what_one_end_tells_is_believed_where_more_of_the_dataflow_is_kept() -> None:
+    """A norm behind a sum takes what the second one takes in the reference, and was taken for that in one block."""
+    ours = rows.Sequential(rows.Linear(8, 8), *(PreNorm() for _ in range(3)), rows.LayerNorm(8), rows.Linear(8, 4))
+    ends = columns.LayerNormalization(8), columns.Dense(8, 4)
+    theirs = columns.Stack(columns.Dense(8, 8), *(PostNorm() for _ in range(3)), *ends)
+    report = padiff.diff(ours, theirs, (X,))
+    pairs = {(pair.reference, pair.candidate) for pair in report.mapping.modules}
+    assert {(f"{block}.n{norm}", f"{block}.norm{norm}") for block in (1, 2, 3) for norm in (1, 2)} <= pairs, report
+    assert {source.candidate.path for source in report.sources} == {"1", "2", "3"}, report
+    assert str(report).startswith("not aligned: 2 sources in "), report

@@ -68,7 +68,10 @@ _VIEWS = [_View(unit, more > 0, more > 1, more > 2) for unit in _UNITS for more 
 """The views in the order in which they are believed: what is seen in all ports of a model comes first."""
 _PLAIN = [view for view in _VIEWS if not view.ways]
 _HALVES = [attrs.evolve(view, behind=behind, ahead=not behind) for view in _PLAIN for behind in (False, True)]
-"""The views from one end alone: the other one is spoilt where the models differ on the way from there."""
+"""The views from one end alone: the other one is spoilt where the models differ on the way from there.
+
+They are believed where more ways between units are the same on both sides with what they tell.
+"""
 
 
 def matched_by_colour(
@@ -111,6 +114,11 @@ class _Matching:
             True: spelled,
         }
         self._ways = {(view.ways, view.joints): _numbered(both[view.joints], view.ways) for view in _VIEWS}
+        self._idle = [
+            {base for node, base in enumerate(bases) if not graph.is_met(node)}
+            for graph, bases in zip(graphs, self._bases[_exactly], strict=True)
+        ]
+        """The looks of units that are never used."""
         self._met = [[node for node in _in_order(graph) if graph.is_met(node)] for graph in graphs]
         self._fits: dict[tuple[Hashable, ...], bool] = {}
         self._known: dict[_View, list[Classes]] = {}
@@ -124,21 +132,40 @@ class _Matching:
         colours, _ = self._refined(_PLAIN[0], *self._unrefined(_PLAIN[0]))[-1]
         left = range(len(self._graphs[0].units))
         self.symmetric = {unit: colours[unit] for unit in left if unit not in self._pairs}
-        # From one end a packed product has other neighbours than its members.
+        while self._sees_the_unique(self._views):
+            pass
+        known = dict(self._pairs)
+        if self._sees_the_unique(_HALVES, ends=False):
+            from_ends = self._completed(_HALVES)
+            self._pairs = known
+            self._forget()
+            return max(self._completed(), from_ends, key=lambda pairs: preserved(self._graphs, pairs)[0])
+        return self._completed()
+
+    def _completed(self, halves: Sequence[_View] = ()) -> Pairs:
         while (
-            self._sees_the_unique(self._views)
-            or self._sees_the_unique(_HALVES, products=False)
-            or self._breaks_symmetries()
+            self._sees_the_unique(self._views) or self._sees_the_unique(halves, ends=False) or self._breaks_symmetries()
         ):
             pass
         return self._pairs
 
-    def _sees_the_unique(self, views: Sequence[_View], *, products: bool = True) -> bool:
+    def _sees_the_unique(self, views: Sequence[_View], *, ends: bool = True) -> bool:
         for classes in self._levels(views):
             found = [(ours[0], theirs[0]) for ours, theirs in classes if len(ours) == len(theirs) == 1]
-            if self._take([(i, j) for i, j in found if products or not is_product(self._graphs[0].units[i])]):
+            if self._take([(i, j) for i, j in found if ends or self._tells_from_one_end(i, j)]):
                 return True
         return False
+
+    def _tells_from_one_end(self, i: int, j: int) -> bool:
+        """Return whether one end may tell that two units are one.
+
+        A packed product has other neighbours there than its members. What looks like a unit that is never used may be
+        used in its place, too: its ends are those of both.
+        """
+        unused = any(
+            base[unit] in idle for base, idle, unit in zip(self._bases[_exactly], self._idle, (i, j), strict=True)
+        )
+        return not unused and not is_product(self._graphs[0].units[i])
 
     def _levels(self, views: Sequence[_View]) -> Iterator[Classes]:
         """Yield the units of each colour that both sides have: seen from afar first, in each of the views."""
@@ -152,9 +179,12 @@ class _Matching:
         fit = [(i, j) for i, j in found if self._fit(i, j)]
         if fit:
             self._pairs.update(fit)
-            self._known.clear()
-            self._alike.clear()
+            self._forget()
         return bool(fit)
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._alike.clear()
 
     def _fit(self, i: int, j: int) -> bool:
         ours, theirs = self._graphs[0].units[i], self._graphs[1].units[j]
