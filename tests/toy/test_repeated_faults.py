@@ -229,3 +229,34 @@ def test_a_loop_is_followed_however_long_it_is() -> None:
     takes |= {joint("add", n): frozenset({(joint("add", n - 1) if n > 1 else "", none)}) for n in range(1, last + 1)}
     unit = HeldUnit.of_one(ModuleRecord("m", "M"), "a", ParameterRecord("m.a", ("m.a",), "float32", (4,)))
     assert graph_of([unit], Flow(takes, frozenset({("m.a", none)}))).is_met(0)
+
+
+class Halving(rows.Module):
+    def __init__(self) -> None:
+        self.one, self.two = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + F.tanh(self.two(F.silu(self.one(x))))
+
+
+class Stages(rows.Module):
+    """Blocks in two lists."""
+
+    def __init__(self) -> None:
+        self.stage1, self.stage2 = rows.Sequential(Halving(), Halving()), rows.Sequential(Halving(), Halving())
+
+    def forward(self, x: Any) -> Any:
+        return self.stage2(self.stage1(x))
+
+
+class Ported(columns.Layer):
+    def __init__(self, activation: Any) -> None:
+        self.first, self.second, self.activation = columns.Dense(4, 4), columns.Dense(4, 4), activation
+
+    def forward(self, x: Any) -> Any:
+        return F.tanh(self.second(self.activation(self.first(x)))) + x
+
+
+def test_blocks_in_lists_of_other_names_are_one_source() -> None:
+    report = padiff.diff(Stages(), columns.Stack(*(Ported(F.gelu) for _ in range(4))), X)
+    assert str(report).startswith("not aligned: 1 source in 4 places"), str(report)

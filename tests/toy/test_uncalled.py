@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 import padiff
-from padiff.testing.toy import columns, rows
+from padiff.testing.toy import columns, functional, rows
 
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 
@@ -141,3 +142,87 @@ def test_a_module_that_another_stands_in_for_is_named_where_gradients_alone_tell
     report = padiff.diff(ours, normed(columns.Layer, columns.Dense, columns.LayerNormalization, again=True), X)
     assert not report.aligned, str(report)
     assert "the reference calls second; the candidate has second, and never calls it" in str(report), str(report)
+
+
+class Block(rows.Module):
+    """Two norms and two layers; ``norms`` says which norm is called for which."""
+
+    def __init__(self) -> None:
+        self.n1, self.n2, self.mix, self.gate, self.up = (
+            *(rows.LayerNorm(4) for _ in range(2)),
+            *(rows.Linear(4, 4) for _ in range(3)),
+        )
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.mix(self.n1(x))
+        h = self.n2(x)
+        return x + functional.silu(self.gate(h)) * self.up(h)
+
+
+class Blocks(rows.Module):
+    def __init__(self) -> None:
+        self.blocks, self.head = rows.ModuleList(*(Block() for _ in range(3))), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Ported(columns.Layer):
+    """A block, of which ``calls`` says which layer is called for which."""
+
+    def __init__(self, calls: dict[str, str]) -> None:
+        self.norm2, self.norm1, self.w1, self.w3, self.att = (
+            *(columns.LayerNormalization(4) for _ in range(2)),
+            *(columns.Dense(4, 4) for _ in range(3)),
+        )
+        self.calls = calls
+
+    def of(self, name: str) -> Any:
+        return getattr(self, self.calls.get(name, name))
+
+    def forward(self, x: Any) -> Any:
+        x = self.of("att")(self.of("norm1")(x)) + x
+        h = self.of("norm2")(x)
+        return functional.silu(self.of("w1")(h)) * self.of("w3")(h) + x
+
+
+class PortedBlocks(columns.Layer):
+    def __init__(self, calls: dict[str, str], numbers: Sequence[int]) -> None:
+        self.layers, self.out = columns.Layers(*(Ported(calls) for _ in range(3))), columns.Dense(4, 4)
+        self.numbers = numbers
+
+    def forward(self, x: Any) -> Any:
+        for number in self.numbers:
+            x = self.layers[number](x)
+        return self.out(x)
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["fresh", "trained"])
+@pytest.mark.parametrize(
+    ("calls", "numbers", "called", "due"),
+    [
+        ({"norm2": "norm1"}, (0, 1, 2), ["norm1", 1], "n2"),
+        ({"norm1": "norm2"}, (0, 1, 2), ["norm2", 0], "n1"),
+        ({"w3": "w1"}, (0, 1, 2), ["w1", 1], "up"),
+        ({}, (0, 0, 2), ["layers.0", 1], "blocks.1"),
+        ({}, (0, 1, 2), [], ""),
+    ],
+)
+def test_a_layer_that_is_called_twice_is_one_source_wherever_its_line_runs(
+    calls: dict[str, str], numbers: Sequence[int], called: list[Any], due: str, moved: bool
+) -> None:
+    """The unused one's partner was taken for what was called in its place; each layer of a block was a source."""
+    right, port = Blocks(), PortedBlocks(calls, numbers)
+    numbers_of = np.random.default_rng(2)
+    for block in right.blocks if moved else ():
+        for norm in (block.n1, block.n2):
+            norm.weight.data[...] = numbers_of.uniform(0.5, 1.5, 4)
+    report = padiff.diff(right, port, X)
+    assert report.aligned == (not called), str(report)
+    assert str(report).startswith("not aligned: 1 source " if called else "aligned"), str(report)
+    for source in report.sources:
+        assert (source.reference.path or "").endswith(due), str(report)
+        assert (source.candidate.path or "").endswith(called[0]), str(report)
+        assert source.candidate.call == called[1], str(report)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from heapq import nsmallest
 from operator import attrgetter
 
@@ -34,12 +36,15 @@ class Anchors:
         self._candidate: dict[Call, set[int]] = {}
         self._traces, self._runs = (reference, candidate), FreeRuns(reference, candidate)
         self.same = self._runs.same
+        self._both: list[tuple[Call, Call]] = []
         self.roots = list(self._together(*(trace.models for trace in self._traces)))
         """Which calls of the model itself are which: a script may make several."""
-        self._both: list[tuple[Call, Call]] = []
         number = 0
-        for paths in _called_together(modules):
-            a, b = (_calls_of(some, calls) for some, calls in zip(paths, (ours, theirs), strict=True))
+        together = [
+            tuple(_calls_of(some, calls) for some, calls in zip(paths, (ours, theirs), strict=True))
+            for paths in _called_together(modules)
+        ]
+        for a, b in sorted(together, key=lambda calls: len(calls[0]) != len(calls[1])):
             both = list(self._of_module(a, b))
             self._both += both
             for mine, yours in both:
@@ -96,18 +101,38 @@ class Anchors:
     def _together(self, ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
         """Yield which calls are which: those that took or gave the same, or are inside of calls that did.
 
-        The others are taken in their order.
+        The others are taken in their order; of which one side makes more, the nearest in the order of both runs.
         """
         left, free = list(_used(ours, len(theirs), self._traces[0])), list(_used(theirs, len(ours), self._traces[1]))
-        for alike in (self._same, self._inside_the_same) if max(len(left), len(free)) > 1 else (lambda *_: True,):
+        where = self._where(left, free)
+
+        def away(call: Call, other: Call) -> tuple[int, ...]:
+            return tuple(abs(mine - yours) for mine, yours in zip(where[call], where[other], strict=True))
+
+        for alike in (self._same, self._inside_the_same) if max(len(left), len(free)) > 1 else ():
             for call in tuple(left):
-                near = nsmallest(_NEAR, free, key=lambda other: abs(other.ordinal - call.ordinal))
+                near = nsmallest(_NEAR, free, key=partial(away, call))
                 same = next((other for other in near if alike(call, other)), None)
                 if same is not None:
                     left.remove(call)
                     free.remove(same)
                     yield call, same
-        yield from zip(left, free, strict=False)
+        few, many = sorted((left, free), key=len)
+        if len(few) < len(many):
+            near = nsmallest(len(few), many, key=lambda one: min(away(one, other) for other in few))
+            many[:] = sorted(near, key=attrgetter("index"))
+        yield from zip(left, free, strict=True)
+
+    def _where(self, *sides: Sequence[Call]) -> dict[Call, tuple[int, ...]]:
+        """Return where some calls of both sides are in their runs.
+
+        Where one side makes more of them, their numbers tell less than how many matched calls were made before.
+        """
+        found: dict[Call, tuple[int, ...]] = {}
+        for side, calls in enumerate(sides):
+            made = sorted(both[side].index for both in self._both) if len(sides[0]) != len(sides[1]) else []
+            found.update((call, (bisect(made, call.index), call.ordinal)) for call in calls)
+        return found
 
     def _inside_the_same(self, ours: Call, theirs: Call) -> bool:
         """Return whether two calls were made inside of two that took or gave the same: a fault may lie before them.

@@ -10,6 +10,7 @@ import attrs
 
 from padiff.alignment import Pair
 from padiff.judging._findings import finding_of, given_to, place_of
+from padiff.judging._misuses import Misuse, misuses
 from padiff.judging._parameters import is_equal_tie, tied_on_one_side
 from padiff.judging._parts import SHOWN, Ignored
 from padiff.judging._suspicion import Suspicion
@@ -72,26 +73,27 @@ class Gathered:
         apart = (one for one in parameters if one.phase is Phase.PARAMETER and not is_equal_tie(one))
         changed = {one.candidate.path for one in apart}
         whole = {match.candidate.module.path for match in known.matches if match.candidate.special is not None}
-        pairs = {(one.reference.module.path, one.candidate.module.path) for one in known.matches if one.links}
-        instead = {one: layers for one in suspicions if not self.is_ignored(one.pair) and (layers := _due(one, pairs))}
-        crossed = {path for one, layers in instead.items() for path in (*layers, one.pair.candidate.path)}
+        instead = misuses([one for one in suspicions if not self.is_ignored(one.pair)], known)
+        crossed = {path for misuse in instead.values() for path in misuse.layers}
         tied |= {x.candidate.parameter.path for match, x in known.links if match.candidate.module.path in crossed}
         lacking = _lacking(parameters, known)
+        told: dict[Misuse, Suspicion] = {}
         found = []
         for one in suspicions:
             ignored = self.is_ignored(one.pair)
             source = one.arises and one.verdict is Verdict.DIFFERS and not ignored
             explained = changed if one.phase is Phase.FORWARD else changed | modules
             source = source and not _is_explained(one.pair.candidate, explained, whole)
-            source = source and (one.held is None or one.held.parameter.path not in tied)
+            source = source and (one.held is None or one in instead or one.held.parameter.path not in tied)
             if source and (taken := [path for path in lacking.get(one.pair.key, ()) if _takes(one, path)]):
                 source = False
                 if one.phase is Phase.FORWARD:  # what comes behind was fed, and is its own
                     lacking[one.pair.key] = [path for path in lacking[one.pair.key] if path not in taken]
+            misuse = instead.get(one)
+            source = source and (misuse is None or told.setdefault(misuse, one) is one)
             finding = finding_of(one, source=source, verdict=Verdict.IGNORED if ignored else None, step=step)
-            if one in instead and not finding.rests_on("uncalled"):
-                evidence = Evidence.of("another_layer", called=one.pair.candidate.path, due=sorted(instead[one]))
-                finding = attrs.evolve(finding, evidence=(*finding.evidence, evidence))
+            if source and misuse is not None:
+                finding = misuse.told(finding, one.pair)
             found.append(_with_other_rows(finding, known))
         return [*_of_merged(found, suspicions, known)]
 
@@ -112,18 +114,6 @@ def _with_other_rows(finding: Finding, known: Correspondence) -> Finding:
         return finding
     rows = next(iter(way.values()))[:SHOWN]
     return attrs.evolve(finding, cause=Cause("other_rows", {"layers": list(way), "rows": list(rows)}, verified=True))
-
-
-def _due(suspicion: Suspicion, pairs: Collection[tuple[str, str]]) -> set[str]:
-    """Return the candidate's layers that are due where it calls the counterpart of another one of the reference's.
-
-    ``pairs`` are the modules whose parameters belong together. Empty where it calls what it should.
-    """
-    one, called = suspicion, (suspicion.pair.reference.path, suspicion.pair.candidate.path)
-    wrong = one.arises and one.phase is Phase.FORWARD and one.verdict is Verdict.DIFFERS and one.pair.candidate.leaf
-    if not wrong or called in pairs or all(theirs != called[1] for _, theirs in pairs):
-        return set()
-    return {theirs for ours, theirs in pairs if ours == called[0]}
 
 
 def _of_merged(found: list[Finding], suspicions: Sequence[Suspicion], known: Correspondence) -> Iterator[Finding]:

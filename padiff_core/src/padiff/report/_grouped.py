@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import attrs
 
+from padiff.paths import last
+from padiff.report import _words as words
 from padiff.report._compared import ComparedCall
 from padiff.report._finding import Finding, Phase, Verdict
 from padiff.report._report import Report
@@ -85,12 +87,21 @@ def _ran(calls: Sequence[ComparedCall]) -> list[set[_Paths]]:
 def _wherever_they_run(group: Sequence[Sequence[Finding]], ran: Sequence[set[_Paths]]) -> bool:
     """Return whether the same lines of code differ in every call that was compared: the lines are it, one fault.
 
-    Where they differ in some calls alone, what these calls hold is it: a fault of its own in each.
+    Where they differ in some calls alone, what these calls hold is it: a fault of its own in each. Where they call
+    several layers by other names, each of these is judged by itself.
     """
-    if group[0][0].phase not in (Phase.FORWARD, Phase.BACKWARD) and group[0][0].cause is None:
-        return False  # values that nobody loaded
+    first = group[0][0]
     wrong = {(one.reference.path, one.candidate.path) for piece in group for one in piece}
-    return [paths for paths in ran if paths & wrong] == [wrong]
+    names = set(map(_names, wrong))
+    known = [{one for one in paths if _names(one) in names} for paths in ran if paths & wrong]
+    if first.cause is None and (not known or first.phase not in (Phase.FORWARD, Phase.BACKWARD)):
+        return False  # values that nobody loaded
+    return known in ([], [wrong])
+
+
+def _names(paths: _Paths) -> tuple[str, ...]:
+    """Return the names of modules where they lie, those of repeated blocks as one."""
+    return tuple(words.repeated(last(path or "")) for path in paths)
 
 
 def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:

@@ -279,11 +279,16 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def repeated(path: str) -> str:
+    """Return a path as those of all repeated layers have it: ``layers.*.norm``."""
+    return _NUMBER.sub("*", path)
+
+
 def folded(paths: Iterable[str]) -> list[str]:
     """Return paths once each, those of repeated layers as one: ``layers.*.norm (3 of them)``."""
     alike: dict[str, list[str]] = {}
     for path in dict.fromkeys(paths):
-        alike.setdefault(_NUMBER.sub("*", path), []).append(path)
+        alike.setdefault(repeated(path), []).append(path)
     return [f"{name} ({len(found)} of them)" if len(found) > 1 else found[0] for name, found in alike.items()]
 
 

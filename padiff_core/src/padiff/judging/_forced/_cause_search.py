@@ -106,12 +106,15 @@ def with_uncalled_named(
     """
     uncalled = list(_uncalled(known, traces, forced))
     made, holders = (dict(one) for one in (_made(uncalled, traces[0]), _holders(uncalled)))
+    unused = {paths[0]: paths for _, paths in uncalled}
     for one in suspicions:
         spot, held = one.spot, one.held
         paths = None if spot is None or one.phase is not Phase.FORWARD else made.get(spot.reference.token)
         kind = "uncalled"
         if held is not None and one.phase is Phase.BACKWARD:
-            paths, kind = holders.get(held.parameter.path), "uncalled_holder"
+            # What is called in its place has its gradient.
+            paths = holders.get(held.parameter.path) or unused.get(one.pair.reference.path)
+            kind = "uncalled_holder"
         if paths is not None and one.verdict is Verdict.DIFFERS:
             said = Evidence(kind, {"reference": paths[0], "candidate": paths[1]})
             one = attrs.evolve(one, ruling=one.ruling.resting_on(said))
