@@ -250,3 +250,27 @@ def test_gradients_that_one_call_makes_otherwise_are_one_source(fault: str) -> N
     report = padiff.diff(Parted(), PartedByLayers(fault), (X, MASK))
     assert len(report.sources) > 1, str(report)
     assert str(report).startswith("not aligned: 1 source in"), str(report)
+
+
+def residual(base: Any, linear: Any, norm: Any, several: Any, *, detached: bool) -> Any:
+    """Return a stack of residual blocks, whose norms may be given what is detached."""
+
+    class Block(base):
+        def __init__(self) -> None:
+            self.norm, self.layer = norm(4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return x + self.layer(self.norm(type(x)(x.data.copy()) if detached else x))
+
+    return several(linear(4, 4), Block(), Block(), Block(), linear(4, 2))
+
+
+def test_a_branch_that_every_block_detaches_is_one_value_in_each() -> None:
+    """What the first block is given was told as a value of the code around, and nothing said where it is detached."""
+    ours = residual(rows.Module, rows.Linear, rows.LayerNorm, rows.Sequential, detached=False)
+    theirs = residual(columns.Layer, columns.Dense, columns.LayerNormalization, columns.Stack, detached=True)
+    report = padiff.diff(ours, theirs, (X,))
+    assert [source.candidate.path for source in report.sources] == ["1", "2", "3"], str(report)
+    for source in report.sources:
+        assert (source.what.kind, source.what.name, source.what.taker) == ("input_gradient", "x", ""), str(report)
+        assert {"gradient_cut_to", "mistaken_gradient"} <= {one.kind for one in source.evidence}, str(report)

@@ -59,7 +59,7 @@ def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient
         tells: list[Callable[..., Evidence | None]] = [
             *whole,
             *(partial(_function, value=value, name=name) for name, value in known),
-            *(_with(partial(_mistaken, name=name), value) for name, value in known),
+            *(_with(partial(_mistaken, name=name, gradient=gradient), value) for name, value in known),
             _multiple,
             _offset,
             *lacks,
@@ -117,8 +117,9 @@ def _same(ours: Array, theirs: Array, bound: float) -> bool:
     return rest is None or rest.rel_l2 <= bound
 
 
-def _mistaken(_: Array, theirs: Array, bound: float, *, value: Array, name: str) -> Evidence | None:
-    return Evidence.of("mistaken_value", value=name) if _same(value, theirs, bound) else None
+def _mistaken(_: Array, theirs: Array, bound: float, *, value: Array, name: str, gradient: bool) -> Evidence | None:
+    kind = "mistaken_gradient" if gradient else "mistaken_value"
+    return Evidence.of(kind, value=name) if _same(value, theirs, bound) else None
 
 
 def _function(ours: Array, theirs: Array, bound: float, *, value: Array, name: str) -> Evidence | None:

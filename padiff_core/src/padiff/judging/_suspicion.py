@@ -86,7 +86,7 @@ def value_at(spot: Spot, *, gradient: bool = False) -> What:
 
 def gradient_sent(pair: Pair, spot: Spot) -> What:
     """Return which gradient a call sends wrongly: that of its own input, where it is given the tensor itself."""
-    for ours, theirs in pair.inputs if pair is not spot.pair else ():
+    for ours, theirs in pair.inputs if spot.what == "input" or pair is not spot.pair else ():
         if pair.reference.inputs[ours].token == spot.reference.token:
             return What("input_gradient", pair.candidate.inputs[theirs].path, theirs)
     return value_at(spot, gradient=True)

@@ -211,6 +211,7 @@ EVIDENCE: Mapping[str, Phrase] = {
     "model_changes_gradient": "the model's own code changes the gradient of its input (a hook on it?)",
     "input_unread": NOTES["input_unread"],
     "gradient_to_one": "a gradient reaches the input in the {side} only: the other model's code detaches it",
+    "gradient_cut_to": "the {side} lets no gradient of {taker} through to what it is given (detached there?)",
     "gradient_cut": "the {side} lets no gradient through to it (detached, or made without gradients), the {other} does",
     "gradient_changed": (
         "right when the module is replayed, a difference of {rel_l2:.1e} in the model: something changes the gradient "

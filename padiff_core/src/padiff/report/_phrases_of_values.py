@@ -30,6 +30,7 @@ def _in_part(data: Data) -> str:
 
 
 EVIDENCE_OF_VALUES: Mapping[str, Phrase] = {
+    "mistaken_gradient": "the candidate has the reference's gradient of the {value} there: it comes back another way",
     "mistaken_value": "the candidate has the reference's {value} there: another tensor, or two in another order",
     "functions": "{reference} of the {value} in the reference, {candidate} of it in the candidate",
     "no_gradient_comes": "no gradient comes to it in the {side}: detached (detach, stop_gradient, no_grad) there?",

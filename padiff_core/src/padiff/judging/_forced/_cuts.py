@@ -14,13 +14,21 @@ from padiff.report import Evidence, Figures, Phase, Verdict, What
 from padiff.trace import Key
 
 
-def with_cut(suspicion: Suspicion) -> Suspicion:
-    """Return a suspicion that says so where its call gives what cannot get a gradient on one side."""
+def with_cut(suspicion: Suspicion, alignment: Alignment) -> Suspicion:
+    """Return a suspicion that says so where its call gives what cannot get a gradient on one side; or gives on."""
     pair, ruling = suspicion.pair, suspicion.ruling
     side = next((side for leaves in pair.made if (side := cut_side(*leaves)) is not None), None)
-    if side is None or ruling.rests_on("gradient_cut"):
+    if ruling.rests_on("gradient_cut"):
         return suspicion
-    return attrs.evolve(suspicion, ruling=ruling.resting_on(Evidence("gradient_cut", {"side": side})))
+    if side is not None:
+        return attrs.evolve(suspicion, ruling=ruling.resting_on(Evidence("gradient_cut", {"side": side})))
+    for call in pair.candidate.children:
+        inner = alignment.of_candidate(call)
+        for leaves in () if inner is None else inner.taken:
+            if (side := cut_side(*leaves)) is not None:
+                said = Evidence.of("gradient_cut_to", side=side, taker=pair.name_of(call))
+                return attrs.evolve(suspicion, ruling=ruling.resting_on(said))
+    return suspicion
 
 
 def without_starved(found: Sequence[Suspicion], forced: Forced) -> list[Suspicion]:

@@ -214,7 +214,7 @@ class Judge:
         if all(check.close is None for check in self.forced.checks):
             found += sampled_gradients(self.settler, [*forward, *found])
         found = [*of_inputs(self, excused | narrow | set(cuts.told)), *found]
-        found = [with_cut(one) for one in found if cuts.told.get(one.pair.key, one) is one]
+        found = [with_cut(one, self.alignment) for one in found if cuts.told.get(one.pair.key, one) is one]
         # What no call does by itself is what the whole model does: where some code differs, that is why.
         whole = [one for one in found if one.ruling.rests_on("whole_model_only")]
         settled = [one for one in (*forward, *found) if one.verdict is Verdict.DIFFERS and one not in whole]
