@@ -54,7 +54,7 @@ def recorded(folder: Path, models: tuple[Any, Any]) -> padiff.Report:
 
 
 @pytest.mark.parametrize("live", [True, False])
-@pytest.mark.parametrize(("does", "other"), [("2", "4"), ("4", "planes")])
+@pytest.mark.parametrize(("does", "other"), [("2", "4"), ("whole", "planes"), ("4", "planes")])
 def test_it_is_named_on_both_sides_with_the_shapes(tmp_path: Path, does: str, other: str, live: bool) -> None:
     models = net(rows, does), net(columns, other)
     report = padiff.diff(*models, IMAGES) if live else recorded(tmp_path, models)

@@ -108,14 +108,12 @@ def _orders(pair: Pair, ours: Leaf, theirs: Leaf, shaped: bool) -> tuple[Order, 
     """Return the orders in which one tensor may be the other; what the whole model gives is owed in its shape.
 
     Of as many elements in another shape, the first order is its own: that there is another is for values to tell. Where
-    the whole model gives something in another shape, an axis of extent 1 may be why.
+    the whole model gives something in another shape, that may be why.
     """
     turned = tuple(map(Order, orders_between(ours.shape, theirs.shape)))
-    if turned or pair.reference.parent is None or pair.candidate.parent is None:
+    if turned or not shaped or pair.reference.parent is None or pair.candidate.parent is None:
         return turned
     folds = folds_between(ours.shape, theirs.shape)
-    if folds and folds[0].fold is not None and not folds[0].fold.joins and not shaped:
-        return ()
     return (Order(tuple(range(len(theirs.shape)))), *folds) if folds else ()
 
 

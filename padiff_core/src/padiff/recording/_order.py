@@ -23,11 +23,6 @@ class Fold:
     sizes: tuple[int, ...] = attrs.field(eq=False)
     """Their lengths, in the native order: the same axes are joined in a map of another size."""
 
-    @property
-    def joins(self) -> bool:
-        """Return whether an axis of one side is several of the other's, none of which has length one."""
-        return max((*self.native, *self.read), default=0) > 1
-
     def native_sizes(self, shape: Sequence[int]) -> tuple[int, ...] | None:
         """Return the lengths of these axes in an array of a native shape; None where it has none such."""
         return _apart(shape, self.native, self.sizes)
