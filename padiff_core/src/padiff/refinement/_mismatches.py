@@ -17,14 +17,14 @@ import numpy as np
 from padiff.alignment import BY_PLACE, GUESSED, Pair
 from padiff.forcing import Spot
 from padiff.judging import Judge, Suspicion
-from padiff.kinds import CATALOGUE
+from padiff.kinds import CATALOGUE, FUSED
 from padiff.numerics import ROUNDING, difference, epsilon_of
 from padiff.parameters import Correspondence
 from padiff.refinement._carried import classes_of, spot_key, without_carried
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._loose_gradients import with_loose_gradients
 from padiff.report import Verdict
-from padiff.trace import Call, Leaf, Trace
+from padiff.trace import Call, Leaf, Trace, contrasts
 
 _SINGLY = 4
 """Classes of which one call is doubted by itself."""
@@ -48,6 +48,10 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         # What is given the right value by a wrong match is not, once that is taken apart.
         return _without_unlike(_apart(correspondence, pairs), evidence)
 
+    # A module that applies an activation as well ends where another module, or a function, ends on the other side.
+    fused = [pair for pair in correspondence.alignment.pairs if _is_fused(pair)]
+    taken = _apart(correspondence, fused)
+    correspondence = taken if fused else evidence.replaced(correspondence, taken)
     correspondence = without_carried(_without_unlike(correspondence, evidence), evidence)
     judge = evidence.judged(correspondence)
     known = correspondence.astray  # why these differ is known
@@ -135,6 +139,10 @@ def _but_spoiled(masked: Sequence[Pair], wrong: list[Pair], spoils_alone: Callab
         if told.get(classes):
             wrong = [one for one in wrong if one is not pair]
     return wrong
+
+
+def _is_fused(pair: Pair) -> bool:
+    return any(contrast.setting == FUSED for contrast in contrasts(pair.reference, pair.candidate))
 
 
 def _is_unlike(spot: Spot) -> bool:
@@ -255,10 +263,18 @@ def _made_behind(call: Call, shape: tuple[int, ...], trace: Trace) -> Iterator[L
 
 
 def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:
-    """Return whether, with a pair taken apart, the difference only shows up further on: then it was the pair's."""
+    """Return whether, with a pair taken apart, the difference only shows up further on: then it was the pair's.
+
+    What the code right behind a module of a known kind makes has to differ: behind that the reference's values are fed
+    again, and what differs there comes from elsewhere.
+    """
     around = list(_seen_behind(pair, judge))
     start = pair.candidate.index
-    return any(s.pair in around and (s.order >= start or s.spot is None or s.spot.what == "output") for s in fresh)
+    after = [s for s in fresh if s.pair in around and (s.order >= start or s.spot is None or s.spot.what == "output")]
+    known = pair.reference.module.kind is not None
+    behind = _first_taken(pair, judge) if after and known else None
+    tokens = {s.spot.reference.token for s in fresh if s.spot is not None}
+    return bool(after) and (behind is None or behind.token in tokens)
 
 
 def _seen_behind(pair: Pair, judge: Judge) -> Iterator[Pair]:
@@ -268,3 +284,20 @@ def _seen_behind(pair: Pair, judge: Judge) -> Iterator[Pair]:
         yield around
         given = {j for j, leaf in enumerate(around.candidate.outputs) if epsilon_of(leaf.dtype)}
         around = judge.alignment.around(around) if given - {j for _, j in around.outputs} else None
+
+
+def _first_taken(pair: Pair, judge: Judge) -> Leaf | None:
+    """Return the reference's counterpart of the first tensor that a matched call takes of the code behind a pair."""
+    inside = {call.index for call in pair.candidate.subtree()}
+    last = max(inside)
+    around = list(pair.candidate.ancestors())
+    before = [call for call in around[-1].subtree() if call.index <= last]
+    known = {leaf.token for call in before if call.index not in inside for leaf in call.inputs}
+    known |= {leaf.token for call in before if call not in around for leaf in call.outputs if call.index not in inside}
+    for other in sorted(judge.alignment.pairs, key=lambda other: other.candidate.index):
+        if other.candidate.index > last:
+            for ours, theirs in other.inputs:
+                if other.candidate.inputs[theirs].token not in known:
+                    return other.reference.inputs[ours]
+            known.update(leaf.token for leaf in other.candidate.outputs)
+    return None
