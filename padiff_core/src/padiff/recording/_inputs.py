@@ -16,6 +16,9 @@ from padiff.pytree import copied, leaves, map_leaves
 from padiff.recording._record import Task
 from padiff.trace import Description
 
+_GLANCE = 64
+"""Elements that are looked at before all are."""
+
 
 def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return positional and keyword arguments with every tensor, of whatever framework, as a numpy array.
@@ -86,8 +89,14 @@ def truth_values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> frozenset[
     One side multiplies by a mask, the other asks where it is zero: both are right.
     """
     given = [np.asarray(leaf) for _, leaf in leaves((args, dict(kwargs)), is_array)]
-    marks = {i for i, one in enumerate(given) if one.any() and bool((one == 0).any() & ((one == 0) | (one == 1)).all())}
+    marks = {i for i, one in enumerate(given) if one.dtype.kind == "f" and _marks(one.flat[:_GLANCE]) and _marks(one)}
+    marks = {i for i in marks if given[i].any() and not given[i].all()}
     return frozenset(marks) if len(marks) < len(given) else frozenset()
+
+
+def _marks(array: Array) -> bool:
+    """Return whether an array holds zeros and ones alone."""
+    return bool(((array == 0) | (array == 1)).all())
 
 
 def exact(ours: Task, theirs: Task, matched: Iterable[tuple[int, int]]) -> Task:

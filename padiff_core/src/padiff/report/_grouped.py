@@ -18,6 +18,8 @@ _FEW = 3
 """So many blocks are not folded."""
 _SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "frozen", "tied")
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
+_NUMBER = re.compile(r"[(, =]-?\d*\.\d")
+"""A number in an operation that is told: it may be what a block holds."""
 _OF_CODE = ("code", "code_alone", "taken")
 """Causes that are one at one line of the candidate's code, whichever calls run it: numbers may be what each holds."""
 _ONE_AS = {"input": "output", "buffer": "parameter", "updates": "updated_parameter"}
@@ -71,7 +73,9 @@ def _is_set(source: Finding) -> bool:
 
 def _is_of_a_line(piece: Sequence[Finding]) -> bool:
     known = [one for one in piece if one.cause is not None]
-    return bool(known) and all(one.is_caused_by(*_OF_CODE) and one.candidate.location for one in known)
+    return bool(known) and all(
+        one.is_caused_by(*_OF_CODE) and one.candidate.location and not _NUMBER.search(str(one.cause)) for one in known
+    )
 
 
 def _ran(calls: Sequence[ComparedCall]) -> list[set[_Paths]]:
