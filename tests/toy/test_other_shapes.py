@@ -487,3 +487,35 @@ def test_what_one_side_is_given_instead_is_nothing_in_another_shape(fault: float
     ours = recalling(rows.Module, rows.Linear)
     report = padiff.diff(ours, recalling(columns.Layer, columns.Dense, fault, apart=True), (TOKENS,))
     assert {source.candidate.path for source in report.sources} == (set() if fault == 1 else {"block"}), str(report)
+
+
+def gated(base: Any, linear: Any, *, thinned: bool, slope: float = 1.0) -> Any:
+    """Return blocks that scale what they are given by what they make of its mean; behind every second token, or all."""
+
+    class Block(base):
+        def __init__(self) -> None:
+            self.linear, self.gate = linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = F.tanh(self.linear(x)) * slope
+            return x + y * F.sigmoid(self.gate(y.mean(1, keepdims=True)))
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.first, self.one, self.two, self.head = linear(4, 4), Block(), Block(), linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x)
+            x = self.two(self.one(x[:, ::2] if thinned else x))
+            return self.head(x.mean(1))
+
+    return Model()
+
+
+def test_what_is_given_too_much_is_the_source_of_all_that_is_made_of_it() -> None:
+    """What each block makes of it that has a shape of its own, a mean, was a source, too."""
+    ours = gated(rows.Module, rows.Linear, thinned=True)
+    report = padiff.diff(ours, gated(columns.Layer, columns.Dense, thinned=False), (TOKENS,))
+    assert [(source.candidate.path, source.between) for source in report.sources] == [("", ("first", "one"))], report
+    report = padiff.diff(ours, gated(columns.Layer, columns.Dense, thinned=False, slope=1.5), (TOKENS,))
+    assert {"one", "two"} <= {source.candidate.path for source in report.sources}, report

@@ -156,6 +156,7 @@ class Judge:
                 found.append(suspicion)
         if rough:
             return found
+        found = [one for one in found if not self._openings.explain(one)]
         if all(check.close is None for check in self.forced.checks):
             found += sampled_values(self.settler, self._read, found)
         return sorted(found, key=lambda suspicion: suspicion.order)

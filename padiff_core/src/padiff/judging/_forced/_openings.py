@@ -26,6 +26,8 @@ class Openings:
         self._bench = bench
         self._fed: Replays[Replayed | None] = Replays.beside(bench.trace.store)
         """A call, and an opening inside of it -> what the call does where that is the reference's value."""
+        self._whys: list[tuple[Pair, Pair]] = []
+        """Calls that are right where another one inside is given, or gives, the reference's value."""
 
     @cached_property
     def _pairs(self) -> list[Pair]:
@@ -51,6 +53,7 @@ class Openings:
             )
             found = None if run is None else read(run, False)
             if found is not None and not is_suspect(difference(truth, found), truth.dtype):
+                self._whys.append((suspicion.pair, opening[0]))
                 call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
                 name = f"{opening[1].removesuffix('s')} of {opening[0].reference.path}"
                 return _at(suspicion, opening, alignment, Evidence.of("right_when_given", call=call, name=name))
@@ -58,6 +61,22 @@ class Openings:
         left = openings[:1] if suspicion.spot.reference.shape != suspicion.spot.candidate.shape else taken[:1]
         first = next((one for one in left if _persists(one, suspicion.pair, alignment)), None)
         return suspicion if first is None else _at(suspicion, first, alignment)
+
+    def explain(self, suspicion: Suspicion) -> bool:
+        """Return whether a suspicion is of code that is given another size, and follows from what is moved.
+
+        That is of a call that stands behind, in one that is right where the value in front is put in.
+        """
+        around = self._bench.alignment.around
+        inside = [suspicion.pair]
+        while (outer := around(inside[-1])) is not None:
+            inside.append(outer)
+        return any(
+            owner in inside
+            and opening.candidate.index <= suspicion.pair.candidate.index
+            and any(one.unfit("inputs") for one in inside[: inside.index(owner)])
+            for owner, opening in self._whys
+        )
 
     def _given(self, owner: Pair, opening: _Opening) -> Replayed | None:
         """Return what a call does by itself where an opening inside of it is the reference's value."""
