@@ -82,14 +82,15 @@ class DisturbingKernels(Disturbing):
     def _epsilon(self, made: Tensor, given: Any) -> float:
         """Return float32's epsilon where a function gives what that holds in a wider type, of what it does not hold.
 
-        Nor does a type that is narrower still hold it, as it holds zeros and ones, nor is it whole numbers.
+        Nor does a type that is narrower still hold it, as it holds zeros and ones, nor is it whole numbers: these are
+        exact. A mask of them is multiplied by a number so large that what is off by an epsilon would be all there is.
         """
-        eps, values = epsilon_of("float32"), made.view()
-        if epsilon_of(made.dtype) == eps:
-            return eps / 2 / self._epsilons  # an honest float32, whatever the model is lifted to: right to half of one
-        if not 0.0 < epsilon_of(made.dtype) < eps or not _is_held(values, "float32"):
+        eps, own, values = epsilon_of("float32"), epsilon_of(made.dtype), made.view()
+        if not 0.0 < own <= eps or np.array_equal(values, values.round()):
             return 0.0
-        if _is_held(values, "bfloat16") or np.array_equal(values, values.round()):
+        if own == eps:
+            return eps / 2 / self._epsilons  # an honest float32, whatever the model is lifted to: right to half of one
+        if not _is_held(values, "float32") or _is_held(values, "bfloat16"):
             return 0.0
         tensors = (self._adapter.tensor(native) for _, native in leaves(given, self._adapter.is_tensor))
         return eps if any(not _is_held(one.view(), "float32") for one in tensors if epsilon_of(one.dtype)) else 0.0

@@ -46,13 +46,14 @@ class Narrow:
     def explains(self, asked: Question, wide: float, *, small: bool = False) -> dict[str, Any] | None:
         """Return which side's table or kernels, and what it rounds, explains a difference in float64; or None.
 
-        None explains a gross one, unless natively all is rounding (``small``): who rounds so coarsely is to be told.
+        None explains a gross one, nor does gross noise explain any, unless natively all is rounding (``small``): who
+        rounds so coarsely is to be told.
         """
         if wide > GROSS(asked.eps) and not small:
             return None
         for ours in (True, False):
             noise = self._noise(asked, wide, ours=ours)
-            if noise is not None and wide <= FLOORS * noise:
+            if noise is not None and wide <= FLOORS * noise and (small or noise <= GROSS(asked.eps)):
                 return {"side": SIDES[not ours], "noise": noise}
         return None
 
