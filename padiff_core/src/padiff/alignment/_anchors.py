@@ -37,6 +37,9 @@ class Anchors:
         self._traces, self._runs = (reference, candidate), FreeRuns(reference, candidate)
         self.same = self._runs.same
         self._both: list[tuple[Call, Call]] = []
+        self._belong = {(pair.reference, pair.candidate) for pair in modules}
+        self._held = {pair.reference for pair in modules}, {pair.candidate for pair in modules}
+        """The modules of either side that have a counterpart."""
         self.roots = list(self._together(*(trace.models for trace in self._traces)))
         """Which calls of the model itself are which: a script may make several."""
         number = 0
@@ -183,12 +186,15 @@ class Anchors:
     def apart(self, ours: Call, theirs: Call) -> bool:
         """Return whether two calls hold parameters that do not belong together: a packed layer, one of it.
 
+        A further call of a layer of another kind, which has a counterpart of its own, is no such call.
         Of two calls that hold calls each has to hold mostly the counterparts of what the other holds, and none may hold
         what a call right before or behind the other one does: a layer of two blocks is not the first of them.
         """
         mine, yours = self._reference.get(ours, set()), self._candidate.get(theirs, set())
         if ours.leaf and theirs.leaf:
-            return mine != yours
+            paths, kinds = (ours.path, theirs.path), (ours.module.kind, theirs.module.kind)
+            both = paths[0] in self._held[0] and paths[1] in self._held[1] and paths not in self._belong
+            return mine != yours or (both and kinds[0] != kinds[1])
         if not (mine and yours) or len(mine & yours) <= _MOSTLY * len(mine | yours):
             return bool(mine and yours)
         return _goes_on(theirs, mine - yours, self._candidate) or _goes_on(ours, yours - mine, self._reference)
