@@ -15,7 +15,10 @@ from padiff.trace import Key
 
 
 def with_cut(suspicion: Suspicion, alignment: Alignment) -> Suspicion:
-    """Return a suspicion that says so where its call gives what cannot get a gradient on one side; or gives on."""
+    """Return a suspicion that says so where its call gives what cannot get a gradient on one side.
+
+    Or where its code gives that to a call inside: which one is told.
+    """
     pair, ruling = suspicion.pair, suspicion.ruling
     side = next((side for leaves in pair.made if (side := cut_side(*leaves)) is not None), None)
     if ruling.rests_on("gradient_cut"):

@@ -27,7 +27,7 @@ from padiff.judging._forced._merged_rounding import rounded_otherwise
 from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question
 from padiff.judging._forced._settle import Settler
 from padiff.judging._forced._wholes import Ends, Gap, Response, Runs, Wholes, worst
-from padiff.numerics import CONSTANT, FLOORS, SAME, VANISHES, are_random, epsilon, epsilon_of, is_coarse
+from padiff.numerics import CONSTANT, FLOORS, GROSS, SAME, VANISHES, are_random, epsilon, epsilon_of, is_coarse
 from padiff.recording import Task
 from padiff.report import By, Evidence, Figures, Finding, Phase, Verdict, What
 from padiff.trace import Trace, ValueStore, temporary_store
@@ -226,7 +226,8 @@ def _by_kernels(judge: Judge, gaps: Sequence[Gap]) -> float:
             backward=False,
             eps=epsilon_of(leaf.dtype),
         )
-        return FLOORS * max(narrow.of_kernels(asked, ours=ours) for ours in (True, False))
+        noise = max(narrow.of_kernels(asked, ours=ours) for ours in (True, False))
+        return FLOORS * noise if noise <= GROSS(asked.eps) else 0.0  # gross noise explains nothing
 
     bounds = [bound(gap) for gap in gaps]
     return max(bounds) if all(map(le, (gap.rel_l2 for gap in gaps), bounds)) else 0.0
