@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import padiff
 from padiff.testing.toy import columns, rows
@@ -60,6 +61,36 @@ def test_what_a_call_gives_and_uses_may_be_given_as_a_view() -> None:
     assert report.aligned, str(report)
     (source,) = padiff.diff(Points(), Cloud(1.1), X).sources
     assert (source.phase, source.candidate.path) == ("forward", ""), str(source)
+
+
+class Boxes(rows.Module):
+    """Boxes in pixels and scores below a hundredth in one tensor, as detectors give them."""
+
+    def __init__(self) -> None:
+        self.boxes, self.scores = rows.Linear(6, 4), rows.Linear(6, 2)
+
+    def forward(self, x: Any) -> Any:
+        return F.concat([self.boxes(x) * 1e3, F.sigmoid(self.scores(x)) * 1e-3])
+
+
+class Detected(columns.Layer):
+    def __init__(self, wrong: float) -> None:
+        self.scores, self.boxes, self.wrong = columns.Dense(6, 2), columns.Dense(6, 4), wrong
+
+    def forward(self, x: Any) -> Any:
+        boxes, scores = self.boxes(x) * 500 * 2, F.sigmoid(self.scores(x)) * 0.002 * (0.5 * self.wrong)
+        return F.concat([boxes, scores])
+
+
+@pytest.mark.parametrize("phase", ["both", "forward"])
+def test_what_is_small_beside_the_rest_is_compared_by_itself(phase: str) -> None:
+    """In the norm of the whole tensor a hundredth of the scores is less than rounding: they were `aligned`."""
+    assert padiff.diff(Boxes(), Detected(1.0), X, phase=phase).aligned
+    for wrong in (1.01, 2.0):
+        report = padiff.diff(Boxes(), Detected(wrong), X, phase=phase)
+        (source,) = report.sources
+        assert (source.candidate.path, str(source.what)) == ("", "output"), str(report)
+        assert "2 of the 6 places of axis 1" in str(report)
 
 
 class Chosen(rows.Module):

@@ -244,8 +244,7 @@ class Forcer(Watcher):
         if value is None:
             return
         known = self._seen.get(token) == spot.reference.token
-        truth = None if self._truth is None else self._truth.value(spot.reference)
-        gross = False
+        truth, gross = None if self._truth is None else self._truth.value(spot.reference), False
         if truth is not None:
             apart = tensor.read(difference, truth)
             if apart.equal and truth is value:
@@ -260,7 +259,8 @@ class Forcer(Watcher):
             gross = apart.rel_l2 > SAME(epsilon(truth.dtype))
             kept = gross and keeps_its_own(spot, value, tensor)
             if not (apart.equal or known):
-                self._note(spot, False, apart, truth, tensor.view, kept=kept, tainted=tainted)
+                parts = spot.hidden(apart, truth, tensor.read, backward=False)
+                self._note(spot, False, apart, truth, tensor.view, kept=kept, tainted=tainted, parts=parts)
             if kept:
                 self._holds[token] = spot.reference.token
                 self.own[spot.pair.key, index] = tensor.numpy()
@@ -324,7 +324,7 @@ class Forcer(Watcher):
         self.hooks.add(tensor.on_gradient(arrived).close)
 
     def _note(
-        self, spot: Spot, backward: bool, apart: Difference, truth: Array, values: Callable[[], Array], **marks: bool
+        self, spot: Spot, backward: bool, apart: Difference, truth: Array, values: Callable[[], Array], **marks: Any
     ) -> None:
         """Record a value that is not the reference's, and what can only be told while both are at hand."""
         said = Assessment() if self._assess is None else self._assess(spot.owner, apart, truth, values())
@@ -346,5 +346,5 @@ class Forcer(Watcher):
             truth = np.zeros_like(values())
         apart = read(difference, truth)
         if not apart.equal:
-            self._note(spot, True, apart, truth, values)
+            self._note(spot, True, apart, truth, values, parts=spot.hidden(apart, truth, read, backward=True))
         return apart.equal and truth is self._force.gradient(spot.reference)

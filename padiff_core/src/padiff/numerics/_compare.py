@@ -20,7 +20,8 @@ from padiff.numerics._tally import tallied
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _MODES = ("strict", "mean")
 _DROWNING = 1e3
-"""Root mean square above which large negative numbers may be a mask's, such as -1e4 or -1e9; and how much larger."""
+"""Root mean square above which large numbers may be a mask's, such as -1e4 or -1e9, or stand for infinity; and how
+much larger they are."""
 
 
 def difference(reference: ArrayLike, candidate: ArrayLike, seen: Seen | None = None) -> Difference:
@@ -29,8 +30,8 @@ def difference(reference: ArrayLike, candidate: ArrayLike, seen: Seen | None = N
     Equal bits end it; then one pass in the arrays' own precision, squares summed by chunk in float32 (float64
     for wider types) and over the chunks in float64; where these sums overflow, vanish or meet NaN, a walk in
     float64 decides. ``rel_l2`` is right to 1e-3 of itself wherever float64 holds it. Raises ``TypeError`` for
-    non-numeric arrays. What a mask drowns on both sides alike (large negative numbers that agree) is left out of
-    ``rel_l2``, ``max_abs`` and ``scale``. ``seen`` is told which bytes lie in the cache (see `Seen`), if any.
+    non-numeric arrays. Huge numbers that agree, of a mask say, are left out of ``rel_l2``, ``max_abs`` and
+    ``scale``. ``seen`` is told which bytes lie in the cache (see `Seen`), if any.
     """
     ref, cand = np.asarray(reference), np.asarray(candidate)
     few = small(ref, cand)
@@ -67,7 +68,7 @@ def difference(reference: ArrayLike, candidate: ArrayLike, seen: Seen | None = N
 
 
 def _unmasked(ref: Array, cand: Array, found: Difference) -> Difference:
-    """Return the figures without the elements that a mask drowns on both sides: in their norm all else is lost.
+    """Return the figures without the huge elements that both sides have alike: in their norm all else is lost.
 
     Of what is not finite they say how many elements there are on either side.
     """
@@ -79,7 +80,7 @@ def _unmasked(ref: Array, cand: Array, found: Difference) -> Difference:
     if {ref.dtype.kind, cand.dtype.kind} & set("biuc"):
         return found
     with np.errstate(all="ignore"):
-        masked = (ref <= -_DROWNING) & (
+        masked = (np.abs(ref) >= _DROWNING) & (
             np.abs(cand - ref) <= EXACT(max(epsilon(ref.dtype), epsilon(cand.dtype))) * np.abs(ref)
         )
     if not masked.any() or masked.all():

@@ -39,6 +39,7 @@ EVIDENCE_OF_VALUES: Mapping[str, Phrase] = {
     "offset": "the candidate's is the reference's {more:+.6g}, in every element",
     "lacks": _lacks,
     "in_part": _in_part,
+    "small_part": "compared by themselves: {count} of the {extent} places of axis {axis}, all far smaller than others",
     "factor_of_each": (
         "each index of axes {axes:list} has a factor of its own, {least:.4g} to {most:.4g} times the reference's"
     ),

@@ -17,7 +17,7 @@ from padiff.forcing import Bench, Reader
 from padiff.judging._forced._state import of_parameter
 from padiff.judging._forced._wholes import Ends, Runs
 from padiff.judging._suspicion import Suspicion, contrasted
-from padiff.numerics import CONSTANT, NEGLIGIBLE_GRADIENT, SAME, Array, difference, epsilon_of
+from padiff.numerics import CONSTANT, NEGLIGIBLE_GRADIENT, SAME, Array, difference, epsilon_of, parts_apart
 from padiff.report import Phase, Verdict
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ def right_as_a_whole(
 
 def _are_alike(pairs: Sequence[tuple[Array | None, Array | None]], bound: float | None) -> bool:
     """Return whether arrays are together; of one that cancels, as far as the largest of all rounds."""
-    apart = [difference(a, b) for a, b in pairs if a is not None and b is not None]
+    both = [(a, b) for a, b in pairs if a is not None and b is not None]
+    apart = [difference(a, b) for a, b in both]
+    apart += [part.difference for a, b in both for part in parts_apart(a, b)]
     largest = max((float(np.abs(a).max()) for a, _ in pairs if a is not None and a.size), default=0.0)
     bound = CONSTANT(0.0) if bound is None else bound
     rounded = min(bound, NEGLIGIBLE_GRADIENT(epsilon_of("float64"))) * largest

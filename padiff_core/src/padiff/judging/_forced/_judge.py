@@ -142,6 +142,8 @@ class Judge:
                 ruling = Ruling(Verdict.DIFFERS, Figures.of(check.difference), ())
             elif is_suspect(check.difference, truth.dtype, negligible=negligible(owner)) or contrasted(owner):
                 ruling = self.settler.settle(asked)
+            elif check.parts and not rough:
+                asked, ruling = self.settler.in_parts(check, asked)
             else:
                 continue
             self.masks |= ruling.rests_on("drowned")
@@ -203,7 +205,7 @@ class Judge:
             dtype = np.dtype(np.float32) if expected is None else expected.dtype
             suspect = not check.close
             if check.close is None:
-                suspect = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_SENT)
+                suspect = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_SENT) or bool(check.parts)
             if check.backward and suspect and not self._only_compares(check):
                 cut = cut_side(check.spot.reference, check.spot.candidate)
                 if cut is None:
@@ -270,7 +272,7 @@ class Judge:
         read = gradient_reader(token)
         for pair in suspects:
             asked = Question(pair, read, check.difference, expected, what=within(pair, spot))
-            ruling = self.settler.settle(asked)
+            asked, ruling = self.settler.in_parts(check, asked)
             if ruling.verdict is Verdict.STOCHASTIC or ruling.is_narrow:
                 return None
             if ruling.verdict is Verdict.DIFFERS and ruling.settled:
@@ -279,7 +281,7 @@ class Judge:
                     return None
                 ruling = likened(ruling, asked, spot, self.settler)
                 return suspicion_of(pair, Phase.BACKWARD, gradient_sent(pair, spot), ruling, check)
-        return self._unexplained(check, suspects)
+        return None if check.parts else self._unexplained(check, suspects)
 
     def is_right(self, pair: Pair) -> bool | None:
         """Return whether a pair is right as a whole, whatever gradients it holds inside; None where that is open."""

@@ -8,8 +8,8 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Reader
-from padiff.numerics import Array, Difference, difference, epsilon, relative
+from padiff.forcing import Reader, Replayed
+from padiff.numerics import Array, Difference, Part, difference, epsilon, relative
 from padiff.report import Figures
 from padiff.trace import contrasts
 
@@ -40,6 +40,19 @@ class Question:
     @eps.default
     def _of_truth(self) -> float:
         return epsilon(np.dtype(np.float32) if self.truth is None else self.truth.dtype)
+
+    def of(self, part: Part) -> Question:
+        """Return the same question of a part, by its size in the recorded value; of chance all of the value tells."""
+        shape = None if self.truth is None else self.truth.shape
+
+        def read(run: Replayed, ours: bool) -> Array | None:
+            value = self.read(run, ours)
+            return value if value is None or value.shape != shape else part.of(value)
+
+        truth = None if self.truth is None else part.of(self.truth)
+        what = None if self.what is None else (self.what, part)
+        apart = part.difference
+        return attrs.evolve(self, read=read, native=apart, truth=truth, scale=apart.scale, what=what)
 
     @property
     def figures(self) -> Figures:

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Reader, Replayed, Spot, is_recorded, with_zeros
+from padiff.forcing import Bench, Check, Reader, Replayed, Spot, is_recorded, with_zeros
 from padiff.judging._forced._distributions import SEEDS
 from padiff.judging._forced._merged_rounding import Moved, moved_by_merging
 from padiff.judging._forced._own_rounding import Narrow, rounding_nearby
@@ -96,6 +96,19 @@ class Settler:
         if like is not None and floor_here is not None and floor_here < ACCUMULATED(eps):
             self._floors.setdefault(like, (floor_here, pair.candidate.path))
         return ruling
+
+    def in_parts(self, check: Check, asked: Question) -> tuple[Question, Ruling]:
+        """Rule on a value by its small parts, where some are apart; return what was asked of, a part that is a fault.
+
+        Of a part that is together in float64 nothing is said: what the whole makes of it may be rounding.
+        """
+        for part in check.parts:
+            ruling = self.settle(one := asked.of(part))
+            if ruling.verdict is Verdict.DIFFERS:
+                extent = check.spot.reference.shape[part.axis]
+                said = Evidence.of("small_part", count=len(part.places), extent=extent, axis=part.axis)
+                return one, ruling.resting_on(said)
+        return asked, Ruling(Verdict.ROUNDING, asked.figures, ()) if check.parts else self.settle(asked)
 
     def _alone(self, asked: Question) -> Ruling:
         """Rule on one value by what both sides do alone, in a wider type where they can."""

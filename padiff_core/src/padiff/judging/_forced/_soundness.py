@@ -238,8 +238,8 @@ def _left(native: Sequence[Gap], wide: Sequence[Gap]) -> list[Gap]:
 
     Relative to what is left of such a gradient in float64, its rounding there is as large as before.
     """
-    before = {(gap.phase, gap.what, gap.owner): gap.max_abs for gap in native}
-    return [gap for gap in wide if gap.max_abs > before.get((gap.phase, gap.what, gap.owner), 0.0) / VANISHES]
+    before = {gap.names: gap.max_abs for gap in native}
+    return [gap for gap in wide if gap.max_abs > before.get(gap.names, 0.0) / VANISHES]
 
 
 def _disturbed(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes) -> Response:

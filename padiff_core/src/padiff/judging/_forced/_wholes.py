@@ -23,6 +23,7 @@ from padiff.numerics import (
     difference,
     epsilon,
     epsilon_of,
+    parts_apart,
     product_norm,
     relative,
 )
@@ -201,8 +202,13 @@ def _outputs(matched: Iterable[tuple[int, int]], runs: Runs) -> Iterator[Gap]:
         if a < len(ours) and b < len(theirs) and ours[a].shape == theirs[b].shape:
             apart = difference(ours[a], theirs[b])
             eps = max(epsilon(ours[a].dtype), epsilon(theirs[b].dtype))
-            names = ("output", a), ("output", b)
-            yield Gap(Phase.FORWARD, What("free_output", index=a), apart.rel_l2, apart.max_abs, eps, names)
+            names: tuple[Name, Name] = ("output", a), ("output", b)
+            what = What("free_output", index=a)
+            yield Gap(Phase.FORWARD, what, apart.rel_l2, apart.max_abs, eps, names)
+            for part in parts_apart(ours[a], theirs[b]):
+                apart, of = part.difference, f"{part.axis}, {part.places}"
+                names = (f"output {a}", of), (f"output {b}", of)
+                yield Gap(Phase.FORWARD, what, apart.rel_l2, apart.max_abs, eps, names)
 
 
 def _losses(runs: Runs) -> Iterator[Gap]:
