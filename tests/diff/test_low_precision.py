@@ -133,6 +133,29 @@ def test_a_missing_upcast_is_named_as_a_policy_of_types(dtype: torch.dtype, upca
         assert f"computes in {str(dtype).removeprefix('torch.')} what" in note.text
 
 
+class Casting(torch.nn.Module):
+    """Code that casts by itself: what it is given, in a model of float16; or twice, in one of float32."""
+
+    def __init__(self, dtype: torch.dtype, wrong: float = 1.0) -> None:
+        super().__init__()
+        self.norm, self.inner, self.outer = torch.nn.LayerNorm(16), torch.nn.Linear(16, 24), torch.nn.Linear(24, 16)
+        self.narrow, self.wrong = dtype == torch.float16, wrong
+        self.to(dtype)
+
+    def forward(self, x: Any) -> Any:
+        if self.narrow:
+            return self.outer(F.gelu(self.inner(self.norm(x.half())) * self.wrong)).float()
+        return self.outer(self.inner(self.norm(x))).half().to(x).bfloat16().to(x) * self.wrong
+
+
+@pytest.mark.parametrize(("dtype", "wrong"), [(torch.float16, 1.005), (torch.float32, 1.002)], ids=["model", "twice"])
+def test_a_cast_in_code_hides_no_fault(dtype: torch.dtype, wrong: float) -> None:
+    """No layer in float64 takes what was cast to float16; and what is cast on from there was taken for a kernel's."""
+    assert padiff.diff(Casting(dtype), Casting(dtype), X).aligned
+    (source,) = padiff.diff(Casting(dtype), Casting(dtype, wrong), X).sources
+    assert (source.phase, source.candidate.path) == ("forward", ""), str(source)
+
+
 def test_a_step_by_rounding_alone_is_as_long_as_others_of_its_module(tmp_path: Path) -> None:
     """The gradient of a bias in front of a norm is rounding alone, of another size where one side casts."""
     for name in ("plain", "cast"):

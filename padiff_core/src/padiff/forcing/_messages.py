@@ -127,6 +127,8 @@ class ReplayRequest:
     """By how many machine epsilons of its own type to disturb each floating value that a function gives in it."""
     kernels: int = 0
     """Number of the draw that disturbs what kernels give in it that compute in float32, in a wider type; 0 for none."""
+    uncast: bool = False
+    """Whether casts to narrower floating types are left out of its own code."""
     shown: Collection[Key] = ()
     """Keys of calls without counterpart, below this one, of which what they take and give is asked for."""
     put: Mapping[Slotted, Array] = attrs.field(factory=dict)

@@ -93,7 +93,10 @@ class DisturbingKernels(Disturbing):
         if not _is_held(values, "float32") or _is_held(values, "bfloat16"):
             return 0.0
         tensors = (self._adapter.tensor(native) for _, native in leaves(given, self._adapter.is_tensor))
-        return eps if any(not _is_held(one.view(), "float32") for one in tensors if epsilon_of(one.dtype)) else 0.0
+        floating = [one.view() for one in tensors if epsilon_of(one.dtype)]
+        if any(np.array_equal(one, values) for one in floating):
+            return 0.0  # handed on, or cast to the type of another tensor: no kernel computed it
+        return eps if any(not _is_held(one, "float32") for one in floating) else 0.0
 
     def _moved(self, tensor: Tensor, by: float, shared: float = 0.0) -> Any:
         def moved(one: Tensor) -> Any:
@@ -103,6 +106,22 @@ class DisturbingKernels(Disturbing):
         if made.differentiable:
             self._hooks.add(made.on_gradient(moved).close)
         return made.native
+
+
+class Uncasting(OwnFunctions):
+    """What leaves out casts to narrower floating types: code goes on in the type that its model was lifted to."""
+
+    def _made(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        if not self._adapter.is_tensor(output):
+            return output
+        made = self._adapter.tensor(output)
+        for _, native in leaves((args, kwargs), self._adapter.is_tensor):
+            given = self._adapter.tensor(native)
+            if 0.0 < epsilon_of(given.dtype) < epsilon_of(made.dtype) and given.shape == made.shape:
+                values = given.numpy()
+                if np.array_equal(values.astype(numpy_dtype(made.dtype)), made.view(), equal_nan=True):
+                    return given.swapped(values)  # not itself: it may be changed in place
+        return output
 
 
 class Typing(OwnFunctions):

@@ -16,7 +16,7 @@ from padiff.alignment import Pair
 from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest, Slotted
-from padiff.forcing._own_functions import Disturbing, DisturbingKernels, Typing
+from padiff.forcing._own_functions import Disturbing, DisturbingKernels, Typing, Uncasting
 from padiff.numerics import Array, epsilon_of, is_float, numpy_dtype
 from padiff.paths import joined
 from padiff.recording import Live, at_input, fill, natively, plain, wrapped
@@ -83,7 +83,8 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
             )
             types = Typing(forcer, adapter) if request.watching else None
             kernels = DisturbingKernels(forcer, adapter, request.kernels, forcer.hooks) if request.kernels else types
-            functions = Disturbing(forcer, adapter, request.rounding) if request.rounding else kernels
+            uncast = Uncasting(forcer, adapter) if request.uncast else kernels
+            functions = Disturbing(forcer, adapter, request.rounding) if request.rounding else uncast
             intercepted = nullcontext() if functions is None else functions.within(model)
             with model.attach(functions or forcer), forcer.hooks, intercepted:
                 args, kwargs = (fill(given, natives) for given in live.arguments(call))

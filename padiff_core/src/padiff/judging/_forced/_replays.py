@@ -80,11 +80,11 @@ class PairReplays:
         found = self._tried(pair, ours, condition, thinned=thinned)
         return found if isinstance(found, Replayed) else None
 
-    def of_both(self, pair: Pair, dtype: str | None, *, backward: bool) -> tuple[Tried, Tried]:
-        """Return what both sides do in a dtype, the candidate's compared with the reference's; or why one refuses."""
-        ours = self._tried(pair, True, {"dtype": dtype, "backward": backward})
+    def of_both(self, pair: Pair, condition: Mapping[str, Any]) -> tuple[Tried, Tried]:
+        """Return what both sides do, the candidate's compared with the reference's; or why one refuses."""
+        ours = self._tried(pair, True, condition)
         truth = ours.observed if isinstance(ours, Replayed) else None
-        return ours, self._tried(pair, False, {"dtype": dtype, "backward": backward, "truth": truth})
+        return ours, self._tried(pair, False, {**condition, "truth": truth})
 
     def _tried(self, pair: Pair, ours: bool, condition: Mapping[str, Any], *, thinned: bool = False) -> Tried:
         def replay() -> Tried:

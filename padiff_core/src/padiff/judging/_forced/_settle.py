@@ -115,6 +115,8 @@ class Settler:
         eps, truth, native = asked.eps, asked.truth, asked.native
         for dtype in _widths(eps):
             runs = self.runs(asked.pair, dtype, backward=asked.backward)
+            if None in (runs.reference, runs.candidate) and dtype is not None:
+                runs = self.runs(asked.pair, dtype, backward=asked.backward, uncast=True)
             if runs.reference is None or runs.candidate is None:
                 continue
             both = with_zeros(*runs.values(asked.read))
@@ -200,9 +202,9 @@ class Settler:
             return Ruling(Verdict.PRECISION, figures, (evidence, Evidence.of("narrow_cast", **narrow)))
         return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,))
 
-    def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False) -> _Runs:
+    def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False, **condition: Any) -> _Runs:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
-        found = self._replays.of_both(pair, dtype, backward=backward)
+        found = self._replays.of_both(pair, {"dtype": dtype, "backward": backward, **condition})
         ours, theirs = (one if isinstance(one, Replayed) else None for one in found)
         refused = (one for one in found if not isinstance(one, Replayed))
         return _Runs(ours, theirs, next(refused, DOES_NOT_ARISE))
