@@ -85,9 +85,10 @@ class Detected(columns.Layer):
 @pytest.mark.parametrize("phase", ["both", "forward"])
 def test_what_is_small_beside_the_rest_is_compared_by_itself(phase: str) -> None:
     """In the norm of the whole tensor a hundredth of the scores is less than rounding: they were `aligned`."""
-    assert padiff.diff(Boxes(), Detected(1.0), X, phase=phase).aligned
+    given = np.concatenate([X, -X, X * 2])
+    assert padiff.diff(Boxes(), Detected(1.0), given, phase=phase).aligned
     for wrong in (1.01, 2.0):
-        report = padiff.diff(Boxes(), Detected(wrong), X, phase=phase)
+        report = padiff.diff(Boxes(), Detected(wrong), given, phase=phase)
         (source,) = report.sources
         assert (source.candidate.path, str(source.what)) == ("", "output"), str(report)
         assert "2 of the 6 places of axis 1" in str(report)

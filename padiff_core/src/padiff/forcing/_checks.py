@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.numerics import NEGLIGIBLE, NEGLIGIBLE_SENT, Array, Difference, Part, is_suspect, parts_apart
+from padiff.numerics import Array, Difference, Part, is_suspect, parts_apart
 from padiff.report import Measurement
 from padiff.trace import Call, Key, Leaf
 
@@ -66,17 +66,15 @@ class Spot:
         """Return what names the spot in every run of the same alignment."""
         return (self.pair.reference.index, self.what, self.reference.token, self.candidate.path)
 
-    def hidden(self, apart: Difference, truth: Array, read: Callable[..., Any], *, backward: bool) -> tuple[Part, ...]:
-        """Return the small parts that are apart where code made a value, or sent a gradient, that as a whole is not.
+    def hidden(self, apart: Difference, truth: Array, read: Callable[..., Any]) -> tuple[Part, ...]:
+        """Return the small parts that are apart of a value which is not as a whole, where the model's own code made it.
 
         ``read`` is as `Tensor.read`. A framework's own layer makes all of a value alike.
         """
-        owner, negligible = self.owner, NEGLIGIBLE_SENT if backward else NEGLIGIBLE
-        own = owner is not None and (owner.candidate.children or owner.reference.module.kind is None)
-        if not (own or backward) or is_suspect(apart, truth.dtype, negligible=negligible):
+        own = self.owner is not None and (self.owner.candidate.children or self.owner.reference.module.kind is None)
+        if not own or is_suspect(apart, truth.dtype):
             return ()
-        found: list[Part] = read(parts_apart, truth)
-        return tuple(one for one in found if is_suspect(one.difference, truth.dtype, negligible=negligible))
+        return tuple(one for one in read(parts_apart, truth) if is_suspect(one.difference, truth.dtype))
 
 
 @attrs.frozen

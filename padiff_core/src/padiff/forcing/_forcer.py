@@ -259,7 +259,7 @@ class Forcer(Watcher):
             gross = apart.rel_l2 > SAME(epsilon(truth.dtype))
             kept = gross and keeps_its_own(spot, value, tensor)
             if not (apart.equal or known):
-                parts = spot.hidden(apart, truth, tensor.read, backward=False)
+                parts = spot.hidden(apart, truth, tensor.read)
                 self._note(spot, False, apart, truth, tensor.view, kept=kept, tainted=tainted, parts=parts)
             if kept:
                 self._holds[token] = spot.reference.token
@@ -346,5 +346,5 @@ class Forcer(Watcher):
             truth = np.zeros_like(values())
         apart = read(difference, truth)
         if not apart.equal:
-            self._note(spot, True, apart, truth, values, parts=spot.hidden(apart, truth, read, backward=True))
+            self._note(spot, True, apart, truth, values)
         return apart.equal and truth is self._force.gradient(spot.reference)

@@ -1,8 +1,8 @@
 """Compare the parts of a value by themselves that are far smaller than the rest: in its norm their errors are lost.
 
 One tensor may hold boxes in pixels and scores of a hundredth, or two branches that were joined. A part is what lies at
-some places of one axis, all of one order of magnitude. Single elements are none: what is small by chance is rounded as
-its neighbours are.
+some places of one axis, all of one order of magnitude, where there is more than an element or two: what is small by
+chance is rounded as its neighbours are.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ _STEP = 32.0
 """How many times smaller than the largest a part is at least, and how far its own sizes reach."""
 _STEPS = 6
 """Parts down to 1e-9 of the largest: what is smaller yet is what rounding, or an epsilon, left of zeros."""
+_ROWS = 8
+"""Elements at each place of an axis at least: fewer are small by chance."""
 _MOST, _FEW = 1 << 16, 1 << 6
 """Elements by which the sizes along an axis are told, and how many of them at each place at least."""
 
@@ -41,7 +43,7 @@ def parts_apart(reference: Array, candidate: Array) -> list[Part]:
     if reference.shape != candidate.shape or not is_float(reference):
         return found
     for axis, length in enumerate(reference.shape):
-        sizes = _sizes(reference, axis) if length > 1 and reference.size else np.ones(1)
+        sizes = _sizes(reference, axis) if length > 1 and reference.size >= _ROWS * length else np.ones(1)
         if not (sizes * _STEP < sizes.max()).any():
             continue
         with np.errstate(divide="ignore"):

@@ -205,7 +205,7 @@ class Judge:
             dtype = np.dtype(np.float32) if expected is None else expected.dtype
             suspect = not check.close
             if check.close is None:
-                suspect = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_SENT) or bool(check.parts)
+                suspect = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_SENT)
             if check.backward and suspect and not self._only_compares(check):
                 cut = cut_side(check.spot.reference, check.spot.candidate)
                 if cut is None:
@@ -272,7 +272,7 @@ class Judge:
         read = gradient_reader(token)
         for pair in suspects:
             asked = Question(pair, read, check.difference, expected, what=within(pair, spot))
-            asked, ruling = self.settler.in_parts(check, asked)
+            ruling = self.settler.settle(asked)
             if ruling.verdict is Verdict.STOCHASTIC or ruling.is_narrow:
                 return None
             if ruling.verdict is Verdict.DIFFERS and ruling.settled:
@@ -281,7 +281,7 @@ class Judge:
                     return None
                 ruling = likened(ruling, asked, spot, self.settler)
                 return suspicion_of(pair, Phase.BACKWARD, gradient_sent(pair, spot), ruling, check)
-        return None if check.parts else self._unexplained(check, suspects)
+        return self._unexplained(check, suspects)
 
     def is_right(self, pair: Pair) -> bool | None:
         """Return whether a pair is right as a whole, whatever gradients it holds inside; None where that is open."""

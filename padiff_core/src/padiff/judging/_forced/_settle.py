@@ -98,7 +98,7 @@ class Settler:
         return ruling
 
     def in_parts(self, check: Check, asked: Question) -> tuple[Question, Ruling]:
-        """Rule on a value by its small parts, where some are apart; return what was asked of, a part that is a fault.
+        """Rule on a value by its small parts that are apart; return what was asked of: a part, where that is a fault.
 
         Of a part that is together in float64 nothing is said: what the whole makes of it may be rounding.
         """
@@ -108,7 +108,7 @@ class Settler:
                 extent = check.spot.reference.shape[part.axis]
                 said = Evidence.of("small_part", count=len(part.places), extent=extent, axis=part.axis)
                 return one, ruling.resting_on(said)
-        return asked, Ruling(Verdict.ROUNDING, asked.figures, ()) if check.parts else self.settle(asked)
+        return asked, Ruling(Verdict.ROUNDING, asked.figures, ())
 
     def _alone(self, asked: Question) -> Ruling:
         """Rule on one value by what both sides do alone, in a wider type where they can."""
