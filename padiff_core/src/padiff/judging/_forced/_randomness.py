@@ -13,7 +13,7 @@ from typing import Any
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Replayed
-from padiff.judging._forced._distributions import SEEDS, differ, flat
+from padiff.judging._forced._distributions import differ, flat
 from padiff.judging._forced._question import Question
 from padiff.judging._forced._replays import PairReplays
 from padiff.numerics import SAME, Array, Difference, are_random, difference, epsilon
@@ -22,9 +22,6 @@ from padiff.trace import Call, is_sampling, settings_of
 
 _SEEDS = range(1, 9)
 """Under how many seeds a value is asked for before it is called the same under all."""
-_APART = 1 << 10
-"""Further on than any seed of the reference's: the candidate has its own, where both take numbers of one generator."""
-assert 2 * SEEDS[-1] < _APART
 
 
 class Randomness:
@@ -114,7 +111,7 @@ class Randomness:
 
         def sample(ours: bool, seeds: range) -> list[Array]:
             nonlocal missing
-            found = [self._seen(asked, ours, seed + (not ours) * _APART) for seed in seeds]
+            found = [self._seen(asked, ours, seed) for seed in seeds]
             missing |= any(one is None for one in found)
             return [one for one in found if one is not None]
 
