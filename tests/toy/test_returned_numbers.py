@@ -49,6 +49,10 @@ def metric(y: Any) -> Any:
     return {"metric": float(np.exp(y).sum()), "count": len(y)}
 
 
+def labels(y: Any) -> Any:
+    return {"labels": ["abc"[one] for one in y.argmax(1)], "best": "abc"[y[0].argmax()]}
+
+
 def boxes(y: Any) -> Any:
     return {"boxes": (y * 4, y[y[:, 0] > y[:, 0].mean()])}
 
@@ -57,12 +61,15 @@ RIGHT = {
     "classes": (classes, lambda y: {"classes": [*np.argsort(-y, 1)[:, 0]], "sure": y[:, 0] > np.mean(y[:, 0])}),
     "metric": (metric, lambda y: {"metric": np.float32(np.exp(y).mean() * y.size), "count": np.int64(y.shape[0])}),
     "nothing": (lambda y: {"left": [], "sum": 0.0}, lambda y: {"left": (), "sum": float(y.sum() - y[::-1].sum())}),
+    "labels": (labels, lambda y: {"labels": tuple(map("abc".__getitem__, y.argmax(1))), "best": labels(y)["best"]}),
     "boxes": (boxes, lambda y: {"boxes": [(y + y) * 2, np.stack([one for one in y if one[0] > y.mean(0)[0]])]}),
 }
 WRONG = {
     "classes": (classes, lambda y: {**classes(y), "classes": y.argmin(1).tolist()}, ["['classes']"]),
     "flags": (classes, lambda y: {**classes(y), "sure": [bool(one) for one in y[:, 0] < y[:, 0].mean()]}, ["['sure']"]),
     "metric": (metric, lambda y: {"metric": float(np.exp(y).sum()) * 1.01, "count": 7}, ["['metric']", "['count']"]),
+    "labels": (labels, lambda y: {**labels(y), "labels": ["abc"[one] for one in y.argmin(1)]}, ["['labels']"]),
+    "word": (labels, lambda y: {**labels(y), "best": "zero"}, ["['best']"]),
     "some": (lambda y: {"left": []}, lambda y: {"left": [1]}, ["['left']"]),
     "fewer": (boxes, lambda y: {"boxes": (y * 4, y[y[:, 0] > y[:, 0].mean()][1:])}, ["['boxes'][1]"]),
 }

@@ -10,7 +10,7 @@ from padiff.recording._inputs import arguments, exact, narrowed, truth_values
 from padiff.recording._internal_errors import internal_errors
 from padiff.recording._live import Live
 from padiff.recording._loop import Loop
-from padiff.recording._numbers import numbers_in, type_named
+from padiff.recording._numbers import TEXT, numbers_in, type_named
 from padiff.recording._optimizer_settings import settings_by_path
 from padiff.recording._order import Cuts, Fold, Order, Orders, composed
 from padiff.recording._record import Recorder, Task, guarded_run, record

@@ -1,4 +1,4 @@
-"""Read what a model returns beside tensors: counts, indices, numbers that code of its own made of tensors."""
+"""Read what a model returns beside tensors: counts, indices, words, numbers that code of its own made of tensors."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from padiff.numerics import Array
 from padiff.pytree import is_container, leaves
 
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+TEXT = np.dtype("uint32")
+"""What holds the characters of words: whole numbers are held by other types."""
 
 
 def numbers_in(output: Any, is_tensor: Callable[[Any], bool]) -> dict[str, Array]:
-    """Return numbers, truth values and arrays of these by their paths; a list of nothing else is one array.
+    """Return numbers, truth values, words and arrays of these by their paths; a list of nothing else is one array.
 
     An empty list is one, too: the other side's may hold some.
     Only tuples, lists, mappings and records are looked into: other objects hold what their class keeps for itself, too.
@@ -44,7 +46,12 @@ def _array(value: Any) -> Array | None:
     if isinstance(value, _NUMBERS):
         return np.asarray(value)
     if isinstance(value, np.ndarray):
-        return np.array(value) if value.dtype.kind in "biufc" else None
+        kept = np.int64 if value.dtype == TEXT else value.dtype
+        return np.array(value, kept) if value.dtype.kind in "biufc" else None
+    several = isinstance(value, list | tuple) and value and all(isinstance(one, str) for one in value)
+    if several or isinstance(value, str):
+        words = repr(list(value) if several else value)
+        return np.frombuffer(words.encode("utf-32-le", "replace"), TEXT)
     if isinstance(value, list | tuple) and all(isinstance(one, _NUMBERS) for one in value):
         found = np.asarray(value)
         return found if found.dtype.kind in "biufc" else None  # an integer may be too large for any type

@@ -1,4 +1,4 @@
-"""Compare the numbers that both models return beside tensors: predicted classes in a list, a metric, boxes in numpy.
+"""Compare what both models return beside tensors: predicted classes or labels in a list, a metric, boxes in numpy.
 
 They are those of the forced run, made of the reference's own values: of two classes nearly alike rounding chooses none.
 """
@@ -16,11 +16,13 @@ from padiff.judging._findings import finding_at
 from padiff.judging._forced._soundness import ends_of
 from padiff.judging._tolerance import Rule
 from padiff.numerics import ACCUMULATED, ROUNDING, Array, difference, epsilon, epsilon_of, root_mean_square
-from padiff.recording import Task
+from padiff.recording import TEXT, Task
 from padiff.report import SIDES, Evidence, Figures, Finding, Note, Phase, What
 from padiff.trace import Trace
 
 Numbers = Mapping[str, Array]
+_LONGEST = 120
+"""Characters of words that are shown."""
 
 
 def differing_numbers(
@@ -49,14 +51,14 @@ def differing_numbers(
             yield Note("numbers_vary", {"name": path})
             continue
         figures = None
-        if ours[path].shape == theirs[path].shape:
+        if ours[path].shape == theirs[path].shape and TEXT not in (ours[path].dtype, theirs[path].dtype):
             figures = Figures.of(difference(_wide(ours[path]), _wide(theirs[path])))
         data = {side: _shown(one) for side, one in zip(SIDES, (ours[path], theirs[path]), strict=True)}
         what = What("number", path)
         rest: dict[str, Any] = {"figures": figures, "source": True, "step": step}
         yield finding_at(root, Phase.FORWARD, what, Evidence("numbers", data), **rest)
     for side, here, there in zip(SIDES, (ours, theirs), (theirs, ours), strict=True):
-        alone = [path for path in sorted(here.keys() - there.keys()) if here[path].size]
+        alone = [path for path in sorted(here.keys() - there.keys()) if here[path].size and here[path].dtype != TEXT]
         if alone:
             yield Note("numbers_alone", {"side": side, "names": alone})
 
@@ -82,5 +84,8 @@ def _wide(array: Array) -> Array:
 
 
 def _shown(array: Array) -> str:
+    if array.dtype == TEXT:
+        words = array.tobytes().decode("utf-32-le")
+        return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}..."
     text = np.array2string(array, threshold=6, edgeitems=3, separator=", ").replace("\n", "")
     return text if array.ndim == 0 else f"{text} of shape {list(array.shape)}"
