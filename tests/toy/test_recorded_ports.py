@@ -47,12 +47,14 @@ class Port(columns.Layer):
         return self.last(x.mean(1, False).mean(1, False))
 
 
-def compared(folder: Path, models: tuple[Any, Any], given: np.ndarray, values: str = "tensors") -> padiff.Report:
+def compared(
+    folder: Path, models: tuple[Any, Any], given: np.ndarray, values: str = "tensors", *, learned: bool = False
+) -> padiff.Report:
     padiff.transfer(*models, given)
     for model, name in zip(models, "ab", strict=True):
         side = rows if isinstance(model, rows.Module) else columns
         with padiff.record(model, folder / name, values=values) as recorder:
-            out = model(side.Tensor(given.copy()))
+            out = model(side.Tensor(given.copy(), requires_grad=learned))
             outs = out if isinstance(out, tuple) else (out,)
             sum((one * one).sum() * np.float32(n + 1) for n, one in enumerate(outs)).backward()
             recorder.step()
@@ -218,3 +220,31 @@ def test_blocks_may_begin_and_end_elsewhere(tmp_path: Path, values: str) -> None
     assert "harmless" in {note.kind for note in report.notes}, str(report)
     report = compared(tmp_path / "wrong", (Stack(), Ported(1.1)), x, values)
     assert report.sources[0].between == ("layers.1.down", "norms.2"), str(report)
+
+
+class Mixed(rows.Module):
+    """Take what comes in by a layer, and as it is."""
+
+    def __init__(self) -> None:
+        self.layer = rows.Linear(SIZE, SIZE)
+
+    def forward(self, x: Any, squashed: Any) -> Any:
+        return self.layer(squashed) * x
+
+
+class Squashed(rows.Module):
+    def __init__(self, *, detached: bool = False) -> None:
+        self.mixed, self.detached = Mixed(), detached
+
+    def forward(self, x: Any) -> Any:
+        squashed = functional.tanh(x)
+        return self.mixed(x, x * (type(x)(squashed.data) if self.detached else squashed))
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_the_gradient_of_an_input_is_what_the_model_gives(tmp_path: Path, detached: bool) -> None:
+    """It was told at a call inside that is given the input, too, and said to be computed in another way."""
+    x = np.random.default_rng(0).standard_normal((5, SIZE)).astype(np.float32)
+    report = compared(tmp_path, (Squashed(), Squashed(detached=detached)), x, learned=True)
+    assert report.aligned is not detached, str(report)
+    assert {one.phase.value for one in report.sources} == ({"backward"} if detached else set()), str(report)

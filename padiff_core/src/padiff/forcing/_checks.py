@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.numerics import Array, Difference, Part, is_suspect, parts_apart
+from padiff.numerics import Array, Difference, SmallPart, is_suspect, parts_apart
 from padiff.report import Measurement
 from padiff.trace import Call, Key, Leaf
 
@@ -66,7 +66,7 @@ class Spot:
         """Return what names the spot in every run of the same alignment."""
         return (self.pair.reference.index, self.what, self.reference.token, self.candidate.path)
 
-    def hidden(self, apart: Difference, truth: Array, read: Callable[..., Any]) -> tuple[Part, ...]:
+    def hidden(self, apart: Difference, truth: Array, read: Callable[..., Any]) -> tuple[SmallPart, ...]:
         """Return the small parts that are apart of a value which is not as a whole, where the model's own code made it.
 
         ``read`` is as `Tensor.read`. A framework's own layer makes all of a value alike.
@@ -92,7 +92,7 @@ class Check:
     """What the user's own rule says, where one was given."""
     measured: tuple[Measurement, ...] = ()
     """What the metrics of plugins give, where there are some and the difference may matter."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SmallPart, ...] = ()
     """Of a value that is apart by no more than rounding: parts far smaller than the rest that are apart by more."""
 
 

@@ -25,7 +25,7 @@ _MOST, _FEW = 1 << 16, 1 << 6
 
 
 @attrs.frozen
-class Part:
+class SmallPart:
     """Some places along one axis of a value, and how far apart two values are there."""
 
     axis: int
@@ -37,9 +37,9 @@ class Part:
         return np.take(array, self.places, self.axis)
 
 
-def parts_apart(reference: Array, candidate: Array) -> list[Part]:
+def parts_apart(reference: Array, candidate: Array) -> list[SmallPart]:
     """Return the parts of a value that are far smaller than the rest, in which two are apart; none of other shapes."""
-    found: list[Part] = []
+    found: list[SmallPart] = []
     if reference.shape != candidate.shape or not is_float(reference):
         return found
     for axis, length in enumerate(reference.shape):
@@ -53,7 +53,7 @@ def parts_apart(reference: Array, candidate: Array) -> list[Part]:
             if places.size:
                 apart = difference(np.take(reference, places, axis), np.take(candidate, places, axis))
                 if not apart.equal:
-                    found.append(Part(axis, tuple(places.tolist()), apart))
+                    found.append(SmallPart(axis, tuple(places.tolist()), apart))
     return found
 
 

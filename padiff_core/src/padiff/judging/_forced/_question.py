@@ -9,7 +9,7 @@ import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import Reader, Replayed
-from padiff.numerics import Array, Difference, Part, difference, epsilon, relative
+from padiff.numerics import Array, Difference, SmallPart, difference, epsilon, relative
 from padiff.report import Figures
 from padiff.trace import contrasts
 
@@ -41,7 +41,7 @@ class Question:
     def _of_truth(self) -> float:
         return epsilon(np.dtype(np.float32) if self.truth is None else self.truth.dtype)
 
-    def of(self, part: Part) -> Question:
+    def of(self, part: SmallPart) -> Question:
         """Return the same question of a part, by its size in the recorded value; of chance all of the value tells."""
         shape = None if self.truth is None else self.truth.shape
 

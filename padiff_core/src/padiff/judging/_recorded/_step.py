@@ -225,18 +225,21 @@ class Recorded(Gathered):
         up once, or twice. Then what comes to it is the sum of both there, and here one of them. Where the gradient of a
         parameter is not known, this is said of the model's outputs alone: all others follow from theirs.
         """
-        inside = [
-            one
-            for one in told
-            if one.phase is Phase.BACKWARD and one.spot is not None and not _is_end(one, "input") and not by_rows(one)
-        ]
+        given = {(ours.token, theirs.token) for top in known.alignment.tops for ours, theirs in top.taken}
+
+        def is_inside(one: Suspicion) -> bool:
+            spot = one.spot if one.phase is Phase.BACKWARD else None
+            # What the model is given a call inside may be given too: its gradient is one that the model gives.
+            return spot is not None and (spot.reference.token, spot.candidate.token) not in given and not by_rows(one)
+
+        inside = list(filter(is_inside, told))
         differs = any(one.verdict is Verdict.DIFFERS for one in told if one not in inside)
         if not inside or differs or self.rule is not None:
             return told
         sizes = [size for match in known.matches for _, size in gradients_of(meter, match)]
         measured = [one for one in sizes if one is not None and not one.least]
         agree = bool(measured) and all(one.error <= SAME(one.eps) for one in measured)
-        if not agree or (len(measured) < len(sizes) and not all(_is_end(one, "output") for one in inside)):
+        if not agree or (len(measured) < len(sizes) and not all(map(_is_output, inside))):
             return told
         noted = {(note.data["value"], note.candidate) for note in self.notes if note.kind == "harmless"}
         notes = map(harmless_note, inside)
@@ -305,9 +308,9 @@ def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
     return held and leaf.token in traces[side].gradients
 
 
-def _is_end(one: Suspicion, what: str) -> bool:
-    """Return whether it is on what the model itself is given, or gives."""
-    return one.spot is not None and one.spot.what == what and one.spot.pair.candidate.parent is None
+def _is_output(one: Suspicion) -> bool:
+    """Return whether it is on what the model itself gives."""
+    return one.spot is not None and one.spot.what == "output" and one.spot.pair.candidate.parent is None
 
 
 def _once(told: Sequence[Suspicion]) -> list[Suspicion]:
