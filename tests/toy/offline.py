@@ -13,7 +13,7 @@ from padiff.forcing._run import InputCheck, StateCheck
 from padiff.judging import Judge
 from padiff.judging._forced._state import of_state
 from padiff.kinds import Part
-from padiff.numerics import Difference
+from padiff.numerics import Difference, SmallPart
 from padiff.parameters import Held, HeldUnit, Link, UnitMatch
 from padiff.report import Measurement
 
@@ -22,7 +22,7 @@ from .archive import read_records
 
 RECORDS = (
     Alignment, Answers, Check, Difference, Forced, Held, HeldUnit, InputCheck, Link, Measurement, ModulePair, Observed,
-    Pair, Part, Refused, Replayed, Spot, StateCheck, UnitMatch,
+    Pair, Part, Refused, Replayed, SmallPart, Spot, StateCheck, UnitMatch,
 )  # fmt: skip
 
 

@@ -7,12 +7,12 @@ from padiff.alignment import Pair
 from padiff.codec import Codec, Custom, Known
 from padiff.isolation._errors import ErrorRecord
 from padiff.kinds import Part, Placement, Ranks, Unit
-from padiff.numerics import Difference
+from padiff.numerics import Difference, SmallPart
 from padiff.recording import Fold, Order, Task
 
 _OF_SIDES = "Check Disturbed Fed ForceRequest Given Noisy Observed Reordered ReplayRequest Replayed Spot"
 _RECORDS: list[type] = [
-    *(Difference, Fold, Order, Pair, Part, Task, ErrorRecord, Unit),
+    *(Difference, Fold, Order, Pair, Part, SmallPart, Task, ErrorRecord, Unit),
     *(*trace.TRACE_RECORDS, trace.Cut, trace.Description, trace.ModuleDescription, Placement, Ranks),
     *(getattr(forcing, name) for name in _OF_SIDES.split()),
 ]
