@@ -85,7 +85,7 @@ WRONG = {
     "on the reference only": (drop_path(0.1), nothing),
     "louder": (noise(0.1), noise(0.12)),
     "louder by 3 % of the same numbers": (noise(0.1), noise(0.103)),
-    "beside a share of 0.5 %": (noise(0.1), lambda x: noise(0.1)(x * 1.005)),
+    "beside a share of 0.05 %": (noise(0.1), lambda x: noise(0.1)(x * 1.0005)),
 }
 
 

@@ -16,7 +16,7 @@ from padiff.forcing import Bench, Replayed
 from padiff.judging._forced._distributions import differ, flat
 from padiff.judging._forced._question import Question
 from padiff.judging._forced._replays import PairReplays
-from padiff.numerics import SAME, Array, Difference, are_random, difference, epsilon
+from padiff.numerics import UNSETTLED, Array, Difference, are_random, difference, epsilon
 from padiff.paths import last
 from padiff.trace import Call, is_sampling, settings_of
 
@@ -116,7 +116,7 @@ class Randomness:
             return [one for one in found if one is not None]
 
         first = sample(True, range(1, 2))
-        different = bool(first) and differ(sample, SAME(epsilon(first[0].dtype)))
+        different = bool(first) and differ(sample, UNSETTLED(epsilon(first[0].dtype)))
         return None if missing else different
 
     def difference(self, asked: Question) -> Difference | None:
