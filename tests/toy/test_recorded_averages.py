@@ -202,38 +202,67 @@ def test_copies_of_running_variances_may_differ_as_these_do(tmp_path: Path, valu
 
 
 class Encoder(rows.Module):
-    """A layer, and its moving average, which the forward moves before it is called."""
+    """A layer, and its moving average, which the forward moves before it is called, or the script between two steps."""
 
     def __init__(self) -> None:
-        self.net, self.mean, self.keep = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, SIZE), 0.9
+        self.net, self.mean, self.keep, self.shrinks = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, SIZE), 0.9, 1.0
+        self.by_script = False
         for ours, theirs in zip(self.net.parameters(), self.mean.parameters(), strict=True):
             theirs.data[...] = ours.data
 
-    def forward(self, x: Any) -> Any:
+    def move(self) -> None:
         for ours, theirs in zip(self.net.parameters(), self.mean.parameters(), strict=True):
-            theirs.data[...] = theirs.data * np.float32(self.keep) + ours.data * np.float32(1 - self.keep)
+            moved = theirs.data * np.float32(self.keep) + ours.data * np.float32(1 - self.keep)
+            theirs.data[...] = moved * np.float32(self.shrinks)
+
+    def forward(self, x: Any) -> Any:
+        if not self.by_script:
+            self.move()
         return self.net(x), type(x)(self.mean(x).data)
 
 
-def test_weights_that_a_forward_moves_are_told_where_it_calls_with_them(tmp_path: Path) -> None:
-    """Nothing said that they are other weights by then: a layer differed, with equal inputs and weights before."""
+@pytest.mark.parametrize(
+    ("change", "by_script"),
+    [({}, True), ({"keep": 0.99}, False), ({"keep": 0.99}, True), ({"shrinks": 0.5}, False)],
+)
+def test_weights_that_a_forward_moves_are_told_where_it_calls_with_them(
+    tmp_path: Path, change: dict[str, float], by_script: bool
+) -> None:
+    """Nothing said that they are other weights by then: a layer differed, with equal inputs and weights before.
+
+    Where a script moves them in front of the call, that was the cause. An optimizer may hold what is frozen, too.
+    """
     np.random.seed(0)
     models = Encoder(), Encoder()
     padiff.transfer(*models)
-    models[1].keep = 0.99
+    for name, value in {**change, "by_script": by_script}.items():
+        setattr(models[1], name, value)
     for model, name in zip(models, "ab", strict=True):
-        optimizer, rng = rows.SGD(model.net.parameters(), 0.1), np.random.default_rng(1)
+        for parameter in model.mean.parameters():
+            parameter.requires_grad = False
+        held = model if name == "a" else model.net
+        optimizer, rng = rows.SGD(held.parameters(), 0.1), np.random.default_rng(1)
         with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
             for _ in range(3):
+                if model.by_script:
+                    model.move()
                 out, mean = model(rows.Tensor(rng.standard_normal((5, SIZE), dtype=np.float32)))
                 (out * mean).mean().backward()
                 optimizer.step()
                 optimizer.clear()
                 recorder.step()
-    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
-    assert (source.phase, source.step, source.candidate.path) == (Phase.FORWARD, 1, "mean")
-    (evidence,) = (one for one in source.evidence if one.kind == "weights_changed")
-    assert set(evidence.figures["names"]) == {"weight", "bias"}
+    sources = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    if not change:
+        assert not sources
+        return
+    (source,) = sources
+    where = 0 if "shrinks" in change else 1  # the average of what is equal is equal
+    assert (source.phase, source.step, source.candidate.path) == (Phase.FORWARD, where, "mean")
+    if "keep" in change:
+        assert source.cause.parameters == {"reference": 0.9, "candidate": 0.99}
+    else:
+        (evidence,) = (one for one in source.evidence if one.kind == "weights_changed")
+        assert set(evidence.figures["names"]) == {"weight", "bias"}
 
 
 class Ratio(rows.SGD):

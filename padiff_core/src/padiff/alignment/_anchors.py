@@ -102,8 +102,9 @@ class Anchors:
         yield from self._of_module(*rest)
 
     def _together(self, ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
-        """Yield which calls are which: those that took or gave the same, or are inside of calls that did.
+        """Yield which calls are which: those that took and gave the same, or one of both, or are inside of such calls.
 
+        A script may give one batch to a model several times, with an optimizer's step in between.
         The others are taken in their order; of which one side makes more, the nearest in the order of both runs.
         """
         left, free = list(_used(ours, len(theirs), self._traces[0])), list(_used(theirs, len(ours), self._traces[1]))
@@ -112,7 +113,7 @@ class Anchors:
         def away(call: Call, other: Call) -> tuple[int, ...]:
             return tuple(abs(mine - yours) for mine, yours in zip(where[call], where[other], strict=True))
 
-        for alike in (self._same, self._inside_the_same) if max(len(left), len(free)) > 1 else ():
+        for alike in (self._equal, self._same, self._inside_the_same) if max(len(left), len(free)) > 1 else ():
             for call in tuple(left):
                 near = nsmallest(_NEAR, free, key=partial(away, call))
                 same = next((other for other in near if alike(call, other)), None)
@@ -149,12 +150,17 @@ class Anchors:
             if all(one.parent is not None or one.path != root for one, root in zip((a, b), roots, strict=True))
         )
 
+    def _equal(self, ours: Call, theirs: Call) -> bool:
+        """Return whether two calls took and gave the same in the free runs."""
+        return all(self._ends(ours, theirs))
+
     def _same(self, ours: Call, theirs: Call) -> bool:
         """Return whether two calls took or gave the same in the free runs."""
-        return any(
-            len(a) == len(b) and self._same_values(a, b)
-            for a, b in ((ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs))
-        )
+        return any(self._ends(ours, theirs))
+
+    def _ends(self, ours: Call, theirs: Call) -> Iterator[bool]:
+        for a, b in ((ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs)):
+            yield len(a) == len(b) and self._same_values(a, b)
 
     def covering(self, pairs: Mapping[Call, Pair], taken: set[Call]) -> Iterator[tuple[Call, Call]]:
         """Yield calls of both sides that cover exactly the same executions, but for those that are matched."""

@@ -8,12 +8,13 @@ import attrs
 import numpy as np
 
 from padiff.forcing import RecordedSide
+from padiff.judging._recorded._averages import averages_of
 from padiff.judging._recorded._given_gradients import sampled
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._state import is_scripts_state
 from padiff.judging._recorded._update import is_scripts
-from padiff.numerics import EXACT
+from padiff.numerics import EXACT, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase
 
@@ -21,17 +22,23 @@ from padiff.report import SIDES, Cause, Evidence, Finding, Phase
 def beside_changed_weights(found: Sequence[Finding], meter: Meter, known: Correspondence) -> list[Finding]:
     """Return findings of which those on outputs say so where the call's own weights were equal before the step alone.
 
-    No optimizer steps these: a momentum encoder, which is moved before it is called, or is not. Those that one side's
-    script alone changed between the steps are the cause: a checkpoint that it went on from, say.
+    No optimizer steps these: a momentum encoder, which is moved before it is called, or is not. Where both are averages
+    of others by then, how much these keep is the cause. Those that one side's script alone changed between the steps
+    are, too: a checkpoint that it went on from, say.
     """
     told = []
+    stepped = [link for _, link in known.links if not link.buffer and not is_scripts(link, meter)]
     for one in found:
         lone = one.source and one.phase is Phase.FORWARD and one.cause is None
         own = [(match, link) for match, link in known.links if match.candidate.module.path == one.candidate.path]
         links = [link for _, link in own]
         between = [_between(side, links, number) for number, side in enumerate(meter.sides)] if lone else [[], []]
         names = list(_changed(own, meter)) if lone else []
-        if bool(between[0]) != bool(between[1]):
+        own_links = (link for link in links if link.candidate.part.parameter in names)
+        moved = (averages_of(meter, link, stepped, epsilon_of(link.candidate.parameter.dtype)) for link in own_links)
+        if average := next((each.cause for each in moved if each and each.cause), None):
+            one = attrs.evolve(one, cause=average)
+        elif bool(between[0]) != bool(between[1]):
             data = {"side": SIDES[bool(between[1])], "names": between[0] or between[1]}
             one = attrs.evolve(one, cause=Cause("changed_between_steps", data, verified=True))
         elif lone and any(not link.buffer for link in links) and _agreed_before(one, found, known):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from padiff.alignment import Alignment, Pair
-from padiff.judging._findings import pair_of
+from padiff.judging._findings import as_one, pair_of, size_in
 from padiff.numerics import ACCUMULATED, epsilon_of
 from padiff.report import Cause, Evidence, Finding, Phase, Place, Verdict
 from padiff.trace import Description
@@ -40,6 +40,20 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
             seen.add(key)
         told.append(attrs.evolve(one, source=one.source and not again))
     return told
+
+
+def as_one_term(found: Sequence[Finding], models: tuple[Description, Description]) -> list[Finding]:
+    """Return findings of which those on gradients of several modules are one source, where no call is sent another.
+
+    A term of the loss comes to the parameters past all calls: the norm of a gradient, by a backward pass of its own.
+    """
+    sources = [one for one in found if one.source]
+    group = [one for one in sources if one.cause is None and one.what.kind == "parameter_gradient"]
+    if len(group) < len(sources) or len({one.candidate.path for one in group}) < 2:
+        return list(found)
+    worst = max(group, key=size_in)
+    whole = as_one(group, models, "gradients", "parameters", evidence=worst.evidence, figures=worst.figures)
+    return [whole if one is group[0] else one for one in found if one is group[0] or one not in group]
 
 
 def of_the_model(finding: Finding, models: tuple[Description, Description]) -> Finding:

@@ -114,8 +114,9 @@ def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Su
             yield Note("unused_gradients", {"side": side, "module": match.candidate.module.path})
         elif size is not None:
             what = What("parameter_gradient", link.candidate.part.parameter)
-            ruling, source = _first_ruled(leaps, link, size, users)
-            side = None if ruling.verdict in AGREEING else _behind_of(leaps, link)
+            first = _first_ruled(leaps, link, size, users)
+            ruling, source = first or leaps.left(size, users, partial(leaps.meter.held, link, "gradient"))
+            side = None if first or ruling.verdict in AGREEING else _behind_of(leaps, link)
             if side is not None and (used := leaps.meter.of_link(link, "used")) is not None:
                 both = partial(leaps.meter.held, link, "used")
                 ruling, source = leaps.left(attrs.evolve(used, scale=size.scale), users, both)
@@ -127,8 +128,8 @@ def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Su
             yield from _suspicions(leaps, (ruling, source), users[0], link, Phase.BACKWARD, what)
 
 
-def _first_ruled(leaps: Leaps, link: Link, size: Size, users: list[Pair]) -> tuple[Ruling, bool]:
-    """Rule on a gradient; on what of it both optimizers stepped with first, where a difference arises there already.
+def _first_ruled(leaps: Leaps, link: Link, size: Size, users: list[Pair]) -> tuple[Ruling, bool] | None:
+    """Rule on what of a gradient both optimizers stepped with first, where a difference arises there already.
 
     That follows from no call behind the step, however far apart what these are given is.
     """
@@ -138,9 +139,8 @@ def _first_ruled(leaps: Leaps, link: Link, size: Size, users: list[Pair]) -> tup
         if arrived is not None and front:
             first = attrs.evolve(arrived, scale=size.scale)
             found = leaps.left(first, front, partial(leaps.meter.held, link, "arrived"))
-            if found[1]:
-                return found
-    return leaps.left(size, users, partial(leaps.meter.held, link, "gradient"))
+            return found if found[1] else None
+    return None
 
 
 def _paths(link: Link) -> tuple[list[str], list[str]]:

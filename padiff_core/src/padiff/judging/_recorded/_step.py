@@ -29,7 +29,13 @@ from padiff.judging._recorded._loss_scale import scaled_alike, with_one_scale
 from padiff.judging._recorded._meter import Measuring, Meter
 from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._recorded._misplaced import misplaced
-from padiff.judging._recorded._one_fault import beside_equal_gradients, is_loss_alone, of_one_fault, of_the_model
+from padiff.judging._recorded._one_fault import (
+    as_one_term,
+    beside_equal_gradients,
+    is_loss_alone,
+    of_one_fault,
+    of_the_model,
+)
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._penalty import of_penalty
 from padiff.judging._recorded._script_notes import (
@@ -125,6 +131,7 @@ class Recorded(Gathered):
         found = [*params, *found]
         found = of_penalty(beside_changed_weights(found, meter, known), meter, known)
         found = of_one_fault([scaled_alike(one, alignment, traces) for one in found], alignment)
+        found = as_one_term(found, meter.models)
         self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
         tolerated = self.rule is not None
         how = {"ignored": self.is_ignored, "tolerated": tolerated, "step": step}
@@ -277,7 +284,8 @@ class Recorded(Gathered):
             self.output = Figures(worst, max(one.difference.max_abs for one in found))
             within = [one.close for one in found if one.close is not None]
             self.output_within = all(within) if within else None
-        return worst
+        hidden = (leaps.levels[top.key].error for top in alignment.tops if not top.made)
+        return max((worst, *hidden))  # of what is compared with nothing what was made inside of it tells
 
 
 def _timed(one: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Finding:

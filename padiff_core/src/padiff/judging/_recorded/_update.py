@@ -201,9 +201,16 @@ def _without_settings(link: Link, finding: Finding, meter: Meter, handed: Handed
 
 
 def is_scripts(link: Link, meter: Meter) -> bool:
-    """Return whether both runs tell what their optimizers step, and a parameter is none of it."""
+    """Return whether both runs tell what their optimizers step, and a parameter is none of it: it may be frozen."""
     known = all(trace.stepped and all(one.parameters for one in trace.stepped) for trace in meter.traces)
-    return known and meter.settings(link) == (None, None)
+    sides = zip(_paths(link), meter.traces, meter.settings(link), strict=True)
+    return known and all(settings is None or _is_idle(path, trace) for path, trace, settings in sides)
+
+
+def _is_idle(path: str, trace: Trace) -> bool:
+    """Return whether a parameter is frozen, and no gradient came to it: an optimizer that holds it leaves it."""
+    held = trace.parameters.get(path)
+    return held is not None and not held.trainable and path not in trace.parameter_gradients
 
 
 def _settings_cause(
