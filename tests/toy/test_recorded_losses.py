@@ -121,3 +121,40 @@ def test_gradients_that_are_not_finite_are_no_penalty(tmp_path: Path) -> None:
             recorder.step()
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert {source.phase for source in report.sources} == {Phase.BACKWARD}, str(report)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [("", None), ("code", (Phase.FORWARD, "output")), ("loss", (Phase.LOSS, "loss"))],
+)
+def test_a_script_may_make_its_loss_of_an_output_in_another_shape(
+    tmp_path: Path, side: int, fault: str, kind: Any
+) -> None:
+    """What a model gives was owed in the reference's shape, though the script alone takes it."""
+
+    class Model(rows.Module):
+        def __init__(self, *, flat: bool, times: float) -> None:
+            self.layer, self.flat, self.times = rows.Linear(8, 1), flat, np.float32(times)
+
+        def forward(self, x: Any) -> Any:
+            y = self.layer(x) * self.times
+            return y.reshape(-1) if self.flat else y
+
+    np.random.seed(0)
+    models = Model(flat=side == 0, times=1), Model(flat=side == 1, times=1.01 if fault == "code" else 1)
+    padiff.transfer(*models)
+    batch = np.random.default_rng(1).standard_normal((ROWS, 8), dtype=np.float32)
+    for model, name in zip(models, "ab", strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            out, wanted = model(rows.Tensor(batch)), batch[:, :1]
+            if fault != "loss" or name == "a":
+                wanted = wanted.reshape(out.shape)
+            else:  # each is held to all that are wanted
+                wanted = np.full(out.shape, wanted.mean(), np.float32)
+            loss = ((out - wanted) * (out - wanted)).mean()
+            loss.backward()
+            recorder.step(float(loss.data))
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [(one.phase, one.what.kind) for one in report.sources] == ([kind] if kind else []), str(report)
+    assert report.aligned is not bool(fault)

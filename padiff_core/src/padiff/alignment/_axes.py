@@ -72,8 +72,9 @@ class _Value:
 
 def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Orders:
     """Return how the candidate's tensors are to be read so that their axes are the reference's."""
-    shaped = all(len(top.reference.outputs) == len(top.outputs) for top in alignment.tops)
-    values = [value for pair in alignment.pairs for value in _values(pair, shaped=shaped)]
+    owed = not all(trace.weights and trace.gradients and trace.start_seed is None for trace in (reference, candidate))
+    shaped = not owed or all(len(top.reference.outputs) == len(top.outputs) for top in alignment.tops)
+    values = [value for pair in alignment.pairs for value in _values(pair, shaped=shaped, owed=owed)]
     tell = _Teller(reference, candidate)
     if all(value.plain and (value.known or tell.agrees(value)) for value in values) and not any(
         _order_of_settings(pair) for pair in alignment.pairs
@@ -86,32 +87,33 @@ def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Ord
     for value in given:
         if value.orders[-1].fold is not None and value.likely is None and not value.known and value.place[:2] in near:
             value.orders = value.orders[:1]  # what is given beside it is near: it is another thing
-    _keep_root(alignment.pairs[0], values)
+    _keep_root(alignment.pairs[0], values, owed=owed)
     _propagate(values)
     found = {value.place: value.orders[0] for value in values}
     found.update(_beside(alignment, values))
     return {place: order for place, order in found.items() if not order.plain}
 
 
-def _values(pair: Pair, *, shaped: bool) -> Iterator[_Value]:
+def _values(pair: Pair, *, shaped: bool, owed: bool) -> Iterator[_Value]:
     """Yield the tensors of a matched call that may be the same but for the order of their axes."""
     call = pair.candidate
+    shaped &= not owed or not (pair.reference.parent is None or pair.candidate.parent is None)
     for what, ours, theirs in (
         ("input", pair.reference.inputs, call.inputs),
         ("output", pair.reference.outputs, call.outputs),
     ):
-        for i, j in partners(ours, theirs, lambda a, b: same_sort(a, b) and bool(_orders(pair, a, b, shaped))):
-            yield _Value((*call.key, what, j), pair, ours[i], theirs[j], _orders(pair, ours[i], theirs[j], shaped))
+        for i, j in partners(ours, theirs, lambda a, b: same_sort(a, b) and bool(_orders(a, b, shaped))):
+            yield _Value((*call.key, what, j), pair, ours[i], theirs[j], _orders(ours[i], theirs[j], shaped))
 
 
-def _orders(pair: Pair, ours: Leaf, theirs: Leaf, shaped: bool) -> tuple[Order, ...]:
+def _orders(ours: Leaf, theirs: Leaf, shaped: bool) -> tuple[Order, ...]:
     """Return the orders in which one tensor may be the other; what the whole model gives is owed in its shape.
 
     Of as many elements in another shape, the first order is its own: that there is another is for values to tell. Where
-    the whole model gives something in another shape, that may be why.
+    the whole model gives something in another shape, that may be why. A script that makes a loss of it is owed nothing.
     """
     turned = tuple(map(Order, orders_between(ours.shape, theirs.shape)))
-    if turned or not shaped or pair.reference.parent is None or pair.candidate.parent is None:
+    if turned or not shaped:
         return turned
     folds = folds_between(ours.shape, theirs.shape)
     return (Order(tuple(range(len(theirs.shape)))), *folds) if folds else ()
@@ -197,15 +199,15 @@ class _Teller:
         return apart is not None and apart <= bound
 
 
-def _keep_root(root: Pair, values: Iterable[_Value]) -> None:
+def _keep_root(root: Pair, values: Iterable[_Value], *, owed: bool) -> None:
     """Leave the whole model's outputs in the reference's order, unless its inputs are in another.
 
     A cache is another matter: what lies in containers of containers that each library builds in a form of its own is
-    in an order of its own, too.
+    in an order of its own, too. So is what nobody is ``owed``, where its values tell another order.
     """
     ends = [value for value in values if value.pair is root and not _is_own_form(value)]
     if all(value.plain for value in ends if value.place[2] == "input"):
-        for value in ends:
+        for value in (one for one in ends if owed or any(order.plain for order in one.orders)):
             value.orders = (Order(tuple(range(value.rank))),)
 
 
