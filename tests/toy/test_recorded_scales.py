@@ -118,6 +118,37 @@ def test_where_both_clip_a_scale_is_noted(tmp_path: Path, doings: list[Clip], ca
     assert [note.kind for note in report.notes if "scaled" in note.kind] == ["loss_scaled_and_clipped"]
 
 
+class Heads(rows.Module):
+    def __init__(self) -> None:
+        self.body, self.one, self.other = rows.Linear(6, 6), rows.Linear(6, 3), rows.Linear(6, 2)
+
+    def forward(self, x: Any) -> Any:
+        inner = self.body(x).tanh()
+        return self.one(inner), self.other(inner)
+
+
+@pytest.mark.parametrize(("weights", "index"), [((1.0, 1.0), None), ((1.0, 0.7), 1), ((0.9, 1.0), 0)])
+def test_a_loss_of_one_head_is_one_source_where_both_clip_beside_a_scale(
+    tmp_path: Path, weights: tuple[float, float], index: int | None
+) -> None:
+    """What both send was no multiple any more: each of both was a source, a thousand times the other side's."""
+    np.random.seed(0)
+    models = Heads(), Heads()
+    padiff.transfer(*models)
+    for model, name, scale, own in zip(models, "ab", (1.0, N), ((1.0, 1.0), weights), strict=True):
+        optimizer, rng = rows.SGD(model.parameters(), 0.1), np.random.default_rng(1)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            outs = model(rows.Tensor(rng.standard_normal((5, 6), dtype=np.float32)))
+            terms = [(one * one).mean() * np.float32(weight) for one, weight in zip(outs, own, strict=True)]
+            ((terms[0] + terms[1]) * np.float32(scale)).backward()
+            by_norm(0.01)(optimizer)
+            optimizer.step()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [one.what.index for one in report.sources] == ([] if index is None else [index]), str(report)
+    assert [note.kind for note in report.notes if "scaled" in note.kind] == ["loss_scaled_and_clipped"]
+
+
 def test_a_loss_that_is_little_more_is_no_scale_beside_clipping(tmp_path: Path) -> None:
     """Any other loss was divided by how much larger its gradients are, and a note called it a scale."""
     for times in (1.05, 4.0):  # or of batches by whose number it is not divided

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
@@ -14,7 +15,7 @@ from padiff.judging._recorded._taken_back import TakenBack, plain_factor
 from padiff.judging._sizes import held, multiple, norm_of, projected
 from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of, work_of
 from padiff.report import SIDES, Cause, Finding, Note
-from padiff.trace import ReadStore, Summary, Trace
+from padiff.trace import Leaf, ReadStore, Summary, Trace
 
 _EPS = epsilon_of("float32")
 _SCALER = 6
@@ -54,11 +55,12 @@ def with_one_scale(
     times = plain_factor(theirs / ours if side else ours / theirs)
     shown = taken_back.is_shown(side, times) if clipped else True
     hidden = shown is None
-    if shown is False or (hidden and not _is_scaled(traces, alignment)):
+    scale = _scale(traces, alignment) if hidden else None
+    if shown is False or (hidden and scale is None):
         return sides, None
-    if hidden:  # what the optimizers were given tells whether both clip alike
-        side = int(started > 1)
-        times = plain_factor(started if side else 1 / started, _rounded(alignment))
+    if scale is not None:  # what the optimizers were given tells whether both clip alike
+        side = int(scale > 1)
+        times = plain_factor(scale if side else 1 / scale, _rounded(alignment))
     close = ACCUMULATED(_EPS) if clipped else math.log(2) / 2
     off = math.log(started if side else 1 / started)
     if not hidden and not abs(off - math.log(times)) < min(abs(off), close):
@@ -69,14 +71,27 @@ def with_one_scale(
     return (found[0], found[1]), Note(kind, {"side": SIDES[side], "times": float(f"{times:.4g}")})
 
 
-def _is_scaled(traces: tuple[Trace, Trace], alignment: Alignment) -> bool:
-    """Return whether a backward pass starts from one multiple of the other's, as large as gradient scalers make it.
+def _scale(traces: tuple[Trace, Trace], alignment: Alignment) -> float | None:
+    """Return of which multiple of the other's a backward pass starts, where it is as large as gradient scalers make it.
 
-    Less may be batches by whose number a script forgets to divide, which clipping hides as well.
+    Less may be batches by whose number a script forgets to divide, which clipping hides as well. Where it is no
+    multiple another loss is scaled: by a power of two, which one of the outputs shows, or all are nearest to.
     """
-    found = [_times(top, traces, _rounded(alignment)) for top in alignment.tops if _is_started(top, traces)]
-    times = [abs(math.log2(one)) for one in found if one is not None]
-    return bool(times) and len(times) == len(found) and min(times) >= _SCALER and max(times) - min(times) < 1
+    rounded, ends = _rounded(alignment), [both for top in alignment.tops for both in top.made]
+    found = [_times([both], traces, rounded) for both in ends]
+    tops = [_times(top.made, traces, rounded) for top in alignment.tops if _is_started(top, traces)]
+    times = [math.log2(one) for one in tops if one is not None]
+    if len(times) < len(tops):
+        plain = [one for one in found if one is not None and math.log2(plain_factor(one, rounded)).is_integer()]
+        norms = [
+            [norm_of(held(trace, trace.gradients.get(leaf.token))) for trace, leaf in zip(traces, both, strict=True)]
+            for both in ends
+        ]
+        plain = plain or [theirs / ours for ours, theirs in norms if ours and theirs]
+        times = [float(round(math.log2(one))) for one in plain]
+    if not times or min(map(abs, times)) < _SCALER or max(times) - min(times) >= 1:
+        return None
+    return float(2.0 ** times[0])
 
 
 def _rounded(alignment: Alignment) -> float:
@@ -92,7 +107,7 @@ def scaled_alike(one: Finding, alignment: Alignment, traces: tuple[Trace, Trace]
     """
     if not one.source or one.cause is not None or not starts(one, alignment):
         return one
-    found = [_times(top, traces) for top in alignment.tops if _is_started(top, traces)]
+    found = [_times(top.made, traces) for top in alignment.tops if _is_started(top, traces)]
     times = [factor for factor in found if factor is not None]
     if not times or len(times) < len(found):
         return one
@@ -110,10 +125,12 @@ def _is_started(top: Pair, traces: tuple[Trace, Trace]) -> bool:
     return any(leaf.token in trace.gradients for both in top.made for leaf, trace in zip(both, traces, strict=True))
 
 
-def _times(top: Pair, traces: tuple[Trace, Trace], close: float = ACCUMULATED(_EPS)) -> float | None:
-    """Return how many times the reference's what is sent to a call of the candidate's is; None where it is none."""
+def _times(
+    made: Sequence[tuple[Leaf, Leaf]], traces: tuple[Trace, Trace], close: float = ACCUMULATED(_EPS)
+) -> float | None:
+    """Return how many times the reference's what is sent to outputs of the candidate's is; None where it is none."""
     found = []
-    for pair in top.made:
+    for pair in made:
         ours, theirs = (_gradient(trace, leaf.token) for trace, leaf in zip(traces, pair, strict=True))
         if ours is not None and theirs is not None and ours.shape == theirs.shape:
             found.append((ours.ravel(), theirs.ravel()))
