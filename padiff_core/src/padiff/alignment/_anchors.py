@@ -104,10 +104,16 @@ class Anchors:
     def _together(self, ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
         """Yield which calls are which: those that took and gave the same, or one of both, or are inside of such calls.
 
-        A script may give one batch to a model several times, with an optimizer's step in between.
-        The others are taken in their order; of which one side makes more, the nearest in the order of both runs.
+        A script may give one batch to a model several times, with an optimizer's step in between. The others are taken
+        in their order; of which one side makes more, the nearest in the order of both runs. Where all of the other
+        side's get a gradient those without are left out: a port may call a projection twice, and go on with the second.
         """
-        left, free = list(_used(ours, len(theirs), self._traces[0])), list(_used(theirs, len(ours), self._traces[1]))
+        used = [
+            [call for call in calls if _is_used(call, trace)]
+            for calls, trace in zip((ours, theirs), self._traces, strict=True)
+        ]
+        left = used[0] if len(ours) > len(theirs) == len(used[1]) <= len(used[0]) else list(ours)
+        free = used[1] if len(theirs) > len(ours) == len(used[0]) <= len(used[1]) else list(theirs)
         where = self._where(left, free)
 
         def away(call: Call, other: Call) -> tuple[int, ...]:
@@ -244,13 +250,9 @@ def _calls_of(paths: Collection[str], calls: Mapping[str, list[Call]]) -> list[C
     return sorted(found, key=attrgetter("index")) if len(paths) > 1 else found
 
 
-def _used(calls: Sequence[Call], most: int, trace: Trace) -> Sequence[Call]:
-    """Return the calls of a module, where the other side has fewer without those whose outputs get no gradient.
-
-    A port may call a projection twice, and go on with what the second call gives.
-    """
-    used = [call for call in calls if any(leaf.token in trace.gradients for leaf in call.outputs)]
-    return used if len(calls) > most and len(used) >= most else calls
+def _is_used(call: Call, trace: Trace) -> bool:
+    """Return whether a gradient came to what a call gives."""
+    return any(leaf.token in trace.gradients for leaf in call.outputs)
 
 
 def _innermost(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[int, int]:

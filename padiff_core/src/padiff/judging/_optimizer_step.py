@@ -25,6 +25,9 @@ from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, What
 from padiff.trace import Description, Trace
 
+_SHOWN = 3
+"""How many groups' settings a cause tells."""
+
 
 def step_both(
     sides: tuple[Side, Side],
@@ -76,7 +79,8 @@ def of_one_cause(
     """Yield one finding for each cause: an optimizer that does otherwise does so to a whole group of parameters.
 
     It is placed at the innermost module that holds them all. What is computed for each parameter by itself (a ratio of
-    norms) is one cause too, though of each by another factor. A step of one element is a multiple of any other.
+    norms) is one cause too, though of each by another factor, and so is a setting that each group of an optimizer's has
+    its own of (a rate, by a schedule). A step of one element is a multiple of any other.
     """
     groups: dict[object, list[tuple[Link, Finding]]] = {}
     for link, finding in sorted(found, key=lambda one: _is_number(one[0])):
@@ -99,6 +103,8 @@ def of_one_cause(
             besides = {name: value for name, value in worst.cause.parameters.items() if name != "times"}
             among = {"least": min(key), "most": max(key), **besides}
             worst = attrs.evolve(worst, cause=Cause("step_scaled", among, verified=True))
+        if isinstance(key, frozenset):
+            worst = attrs.evolve(worst, cause=_of_all_groups([one.cause for _, one in group if one.cause is not None]))
         names = list(dict.fromkeys(x.candidate.parameter.path for x, _ in group))
         if len(names) == 1:  # several of the reference may lie in one
             yield worst
@@ -126,7 +132,7 @@ def _is_number(link: Link) -> bool:
 def _key(cause: Cause | None, known: Mapping[object, Any]) -> object:
     """Return what findings of one cause have in common; of a scaled step the factor, but for its last digits."""
     if cause is None or cause.name != "step_scaled":
-        return cause and str(cause)
+        return None if cause is None else _settings_of(cause) or str(cause)
     times = cause.parameters["times"]
     others = [one for one in known if isinstance(one, float)]
     return next((one for one in others if abs(one - times) <= SAME(epsilon_of("float32")) * abs(times)), float(times))
@@ -203,6 +209,23 @@ def _cause(link: Link, given: tuple[Given, Given], times: float | None) -> Cause
     if (ours is None) is not (theirs is None):
         return Cause("not_stepped", {"side": SIDES[ours is not None]}, verified=True)
     return contrast(ours or {}, theirs or {}, times)
+
+
+def _settings_of(cause: Cause) -> frozenset[str]:
+    """Return the names of settings that are a cause, where each is one on either side."""
+    settings = cause.parameters if cause.name == "optimizer_settings" else {}
+    plain = all(isinstance(value, str) for told in settings.values() for value in told.values())
+    return frozenset(settings) if plain else frozenset()
+
+
+def _of_all_groups(causes: Sequence[Cause]) -> Cause:
+    """Return one cause, with what each group of an optimizer's has as a setting that differs in all of them."""
+    told = {}
+    for name in causes[0].parameters:
+        pairs = list(dict.fromkeys(tuple(one.parameters[name][side] for side in SIDES) for one in causes))
+        shown = pairs if len(pairs) <= _SHOWN else [*pairs[:_SHOWN], ("...", "...")]
+        told[name] = {side: ", ".join(each) for side, each in zip(SIDES, zip(*shown, strict=True), strict=True)}
+    return attrs.evolve(causes[0], parameters=told, verified=all(one.verified for one in causes))
 
 
 def contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | None) -> Cause | None:

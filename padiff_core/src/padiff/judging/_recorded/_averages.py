@@ -15,6 +15,7 @@ from padiff.judging._sizes import multiple, projected
 from padiff.numerics import EXACT, VANISHES, Array
 from padiff.parameters import Link
 from padiff.report import SIDES, Cause, Finding
+from padiff.trace import Trace
 
 _Way = tuple[Array, Array]
 """How far a script moved something, and how far it would have had to go to what it averages."""
@@ -35,6 +36,24 @@ class Averages:
             return None
         kept = {side: float(f"{one:.4g}") for side, one in zip(SIDES, self.kept, strict=True)}
         return Cause("average_keeps", kept, verified=True)
+
+
+def is_scripts(link: Link, meter: Meter) -> bool:
+    """Return whether both runs tell what their optimizers step, and a parameter is none of it: it may be frozen."""
+    paths = link.reference.parameter.path, link.candidate.parameter.path
+    sides = zip(paths, meter.traces, meter.settings(link), strict=True)
+    return tell_all(meter) and all(settings is None or _is_idle(path, trace) for path, trace, settings in sides)
+
+
+def tell_all(meter: Meter) -> bool:
+    """Return whether both runs tell what their optimizers step."""
+    return all(trace.stepped and all(one.parameters for one in trace.stepped) for trace in meter.traces)
+
+
+def _is_idle(path: str, trace: Trace) -> bool:
+    """Return whether a parameter is frozen, and no gradient came to it: an optimizer that holds it leaves it."""
+    held = trace.parameters.get(path)
+    return held is not None and not held.trainable and path not in trace.parameter_gradients
 
 
 def averages_of(meter: Meter, link: Link, links: Sequence[Link], eps: float) -> Averages | None:

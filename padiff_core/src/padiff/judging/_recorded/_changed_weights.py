@@ -8,12 +8,11 @@ import attrs
 import numpy as np
 
 from padiff.forcing import RecordedSide
-from padiff.judging._recorded._averages import averages_of
+from padiff.judging._recorded._averages import averages_of, is_scripts
 from padiff.judging._recorded._given_gradients import sampled
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._state import is_scripts_state
-from padiff.judging._recorded._update import is_scripts
 from padiff.numerics import EXACT, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -32,15 +32,39 @@ class GivenGradient:
         return abs(self.times - other.times) > bound * max(self.times, other.times)
 
 
+def of_last_pass(trace: Trace) -> list[set[str]]:
+    """Return the parameters whose optimizer was given what the last of several passes sent: all before was cleared.
+
+    They are those of one optimizer, which may be given a part of all of them: they are clipped as one.
+    """
+    kept, found = {**trace.parameter_gradients, **trace.arrived}, []
+    for one in trace.stepped:
+        held = (
+            trace.latest.keys() if one.parameters is None else [path for path in one.parameters if path in trace.latest]
+        )
+        given, last, whole = (
+            [sampled(trace, by.get(path)) for path in held] for by in (trace.handed, trace.latest, kept)
+        )
+        eps = max((epsilon_of(trace.parameters[path].dtype) for path in held), default=0.0)
+        if given and _is_multiple(given, last, eps) and not _is_multiple(given, whole, eps):
+            found.append(set(held))
+    return found
+
+
 def given_gradients(
-    trace: Trace, earlier: Sequence[Trace] = (), norms: Mapping[str, float] | None = None
+    trace: Trace,
+    earlier: Sequence[Trace] = (),
+    norms: Mapping[str, float] | None = None,
+    cleared: Collection[str] = (),
 ) -> dict[str, GivenGradient]:
     """Return what is known of the gradients that were handed to optimizers, by the paths of parameters.
 
     What arrived in ``earlier`` steps, in which no optimizer stepped, counts as well. ``norms`` are those of what
-    arrived where the trace itself tells none: of what ranks add up.
+    arrived where the trace itself tells none: of what ranks add up. Of those that both sides ``cleared`` in front of
+    the last pass, what arrived is what that sent.
     """
     found, kept = {}, {**trace.parameter_gradients, **trace.arrived}
+    kept |= {path: trace.latest[path] for path in cleared if path in trace.latest}
     for path, key in trace.handed.items():
         known = trace.summaries.get(key)
         before = [held(one, one.parameter_gradients[path]) for one in earlier if path in one.parameter_gradients]
@@ -66,7 +90,10 @@ def _sum(values: Sequence[Held]) -> Held:
 
 
 def with_what_was_given(
-    found: Sequence[Finding], traces: tuple[Trace, Trace], before: tuple[Trace, Trace] | None
+    found: Sequence[Finding],
+    traces: tuple[Trace, Trace],
+    before: tuple[Trace, Trace] | None,
+    cleared: tuple[Collection[str], Collection[str]],
 ) -> list[Finding]:
     """Return findings on steps of which those by other gradients have one cause, with what these are, where known.
 
@@ -77,46 +104,57 @@ def with_what_was_given(
         return list(found)
     earlier: Sequence[Trace | None] = before or (None, None)
     shares = dict(causes[0].parameters["gradients"])
-    for name, trace, one in zip(SIDES, traces, earlier, strict=True):
+    for name, trace, one, alike in zip(SIDES, traces, earlier, cleared, strict=True):
         whole = shares[name]["least"] == shares[name]["most"] == 1
-        of = None if whole else _made_of(trace, one)
+        of = None if whole else _made_of(trace, one, alike)
         shares[name] = shares[name] if of is None else {**shares[name], "of": of}
     cause = attrs.evolve(causes[0], parameters={"gradients": shares})
     told = []
     for finding in found:
         rest = tuple(evidence for evidence in finding.evidence if evidence.kind != "same_settings")
-        of_it = finding.cause in causes or (finding.cause is None and len(rest) < len(finding.evidence))
+        open_yet = finding.cause is None or finding.is_caused_by("step_scaled")  # a step of one number is, say
+        of_it = finding.cause in causes or (open_yet and len(rest) < len(finding.evidence))
         told.append(attrs.evolve(finding, cause=cause, evidence=rest) if of_it else finding)
     return told
 
 
-def _made_of(trace: Trace, before: Trace | None) -> str | None:
+def _made_of(trace: Trace, before: Trace | None, cleared: Collection[str]) -> str | None:
     """Return what the optimizer was given in place of all that arrived: the ``last`` pass alone, or ``uncleared`` too.
 
     That is what the step ``before`` was given, and what came behind it. All may have been clipped as one. None where it
     is neither, or unknown.
     """
-    known = given_gradients(trace)  # others are stepped with what arrived: those of another optimizer, say
+    known = given_gradients(
+        trace, cleared=cleared
+    )  # others are stepped with what arrived: those of another optimizer, say
     given = {path: sampled(trace, trace.handed[path]) for path, one in known.items() if one.times != 1}
     last = {path: sampled(trace, trace.latest.get(path)) for path in given}
     kept = {**trace.parameter_gradients, **trace.arrived}
-    uncleared: dict[str, Array | None] = {}
-    for path in given:
-        arrived = sampled(trace, kept.get(path))
-        earlier = None if before is None else _left_by(before, path)
-        uncleared[path] = None if arrived is None or earlier is None else arrived + earlier
+    arrived = {path: sampled(trace, kept.get(path)) for path in given}
+    ways: list[tuple[str, dict[str, Array | None]]] = [("last", last)]
+    for stepped in (True, False):
+        earlier = {path: None if before is None else _left_by(before, path, stepped=stepped) for path in given}
+        ways.append(("uncleared", {path: _both(arrived[path], earlier[path]) for path in given}))
     eps = max((one.eps for one in known.values()), default=0.0)
-    for name, parts in (("last", last), ("uncleared", uncleared)):
-        if parts and _is_multiple(list(given.values()), list(parts.values()), eps):
+    for name, parts in ways:
+        if parts and not parts.keys() <= set(cleared) and _is_multiple(list(given.values()), list(parts.values()), eps):
             return name
     return None
 
 
-def _left_by(trace: Trace, path: str) -> Array | None:
-    """Return a few elements of the gradient that a step without clearing leaves: as given, with what came behind."""
+def _left_by(trace: Trace, path: str, *, stepped: bool) -> Array | None:
+    """Return a few elements of the gradient that a step leaves without clearing: what came behind, and as ``stepped``.
+
+    A script may clear it right behind the step, and never again.
+    """
     given = sampled(trace, trace.handed.get(path))
     whole, used = (sampled(trace, kept.get(path)) for kept in (trace.parameter_gradients, trace.used))
-    return given if given is None or whole is None or used is None else given + whole - used
+    behind = None if whole is None or used is None else whole - used
+    return (given if behind is None else _both(given, behind)) if stepped else behind
+
+
+def _both(one: Array | None, other: Array | None) -> Array | None:
+    return None if one is None or other is None else one + other
 
 
 def sampled(trace: Trace, key: int | None) -> Array | None:
@@ -126,13 +164,17 @@ def sampled(trace: Trace, key: int | None) -> Array | None:
 
 
 def _is_multiple(given: Sequence[Array | None], parts: Sequence[Array | None], eps: float) -> bool:
-    """Return whether values that are given are those of some parts, all together by one factor."""
+    """Return whether values that are given are those of some parts, all together by one factor.
+
+    One number is a multiple of any other: it has to be that itself.
+    """
     pairs = [(one, part) for one, part in zip(given, parts, strict=True) if one is not None and part is not None]
     if len(pairs) < len(given) or any(one.shape != part.shape for one, part in pairs):
         return False
     ours, whole = (np.concatenate(one).astype(np.float64) for one in zip(*pairs, strict=True))
     times, left = multiple(whole, ours)
-    return times > 0 and left <= ACCUMULATED(eps) * float(np.linalg.norm(ours))
+    alike = times > 0 if ours.size > 1 else abs(times - 1) <= ACCUMULATED(eps)
+    return alike and left <= ACCUMULATED(eps) * float(np.linalg.norm(ours))
 
 
 def shares_of(handed: dict[str, GivenGradient]) -> dict[str, Any]:

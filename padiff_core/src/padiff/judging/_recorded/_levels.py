@@ -147,9 +147,10 @@ def cast_of(ours: Leaf, theirs: Leaf) -> float:
 
 
 def drift_of(meter: Meter, known: Correspondence, when: When = "before") -> Drift:
-    """Return how far apart parameters are before a step, or behind it, as far as they are known."""
+    """Return how far apart parameters are before a step, or behind it, as far as they are known, and calls use them."""
     meter.ahead(meter.parameter_pairs(known, when))
     links = [(match, link) for match, link in known.links if not link.buffer and meter.knows(link)]
+    links = [(match, link) for match, link in links if known.alignment.using(match.candidate.module.path)]
     groups = grouped(links, lambda one: one[0].candidate.module.path)
     modules = {path: together(meter, [link for _, link in group], when) for path, group in groups.items()}
     whole = together(meter, [link for _, link in links], when)

@@ -81,6 +81,8 @@ class Meter:
         self._sizes: dict[tuple[Any, ...], Size | None] = {}
         self._kept: dict[When, tuple[Kept, Kept]] = {}
         self._stepped: tuple[ByPath, ByPath] | None = None
+        self.cleared: tuple[set[str], set[str]] = set(), set()
+        """Of each side, the parameters whose gradients were cleared in front of the last pass: see `cleared_alike`."""
 
     def size(self, ours: int | None, theirs: int | None, *, awaited: bool = False) -> Size | None:
         """Return how far apart the values of two keys are; None where one was not kept, and is not ``awaited`` either.
@@ -119,8 +121,18 @@ class Meter:
         return all(map(_is_projected, self.kept("before"), (link.references, [link.candidate])))
 
     def held(self, link: Link, when: When) -> tuple[Any, Any]:
-        """Return what both sides hold of a link: see `both_of`."""
+        """Return what both sides hold of a link: see `both_of`.
+
+        Of gradients that had arrived without those that were ``cleared``.
+        """
+        if when == "arrived" and any(self.clears(link)):
+            when = "kept"
         return both_of(link, self.kept(when), gradient=when in GRADIENTS)
+
+    def clears(self, link: Link) -> list[bool]:
+        """Return, of each side, whether gradients of a parameter were ``cleared``."""
+        paths = [one.parameter.path for one in link.references], [link.candidate.parameter.path]
+        return [any(path in own for path in held) for held, own in zip(paths, self.cleared, strict=True)]
 
     def of_link(self, link: Link, when: When) -> Size | None:
         """Return how far apart what both sides hold of a link is."""

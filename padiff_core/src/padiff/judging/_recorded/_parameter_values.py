@@ -8,14 +8,15 @@ from typing import Any, Literal
 import attrs
 
 from padiff.forcing import RecordedSide
+from padiff.judging._recorded._given_gradients import of_last_pass
 from padiff.judging._sizes import held, nothing_like, summaries_of
 from padiff.parameters import Link, canonical, read_of
 from padiff.trace import Summary, Trace, summarized
 
-When = Literal["before", "gradient", "arrived", "used", "buffer", "updated"]
+When = Literal["before", "gradient", "arrived", "kept", "used", "buffer", "updated"]
 """What is asked of a parameter: its value before the step, or its gradient, what of that had arrived when the optimizer
-first, or last, stepped it, or the value after the step."""
-GRADIENTS = frozenset(("gradient", "arrived", "used"))
+first, or last, stepped it, what of that no script had cleared by then, or the value after the step."""
+GRADIENTS = frozenset(("gradient", "arrived", "kept", "used"))
 Kept = Mapping[str, tuple[Trace, int]]
 """Path -> the trace that holds it, and under which key."""
 _NAMED = {"gradient": "parameter_gradients", "buffer": "buffers"}
@@ -25,9 +26,12 @@ def kept_by(side: RecordedSide, when: When) -> Kept:
     """Return where what is asked of a side's parameters lies."""
     if when == "before":
         return side.before
-    found = getattr(side.trace, _NAMED.get(when, when))
-    if when in ("arrived", "used"):
+    named = "arrived" if when == "kept" else when
+    found = getattr(side.trace, _NAMED.get(named, named))
+    if named in ("arrived", "used"):
         found = {**side.trace.parameter_gradients, **found}
+    if when == "kept":
+        found |= {path: side.trace.latest[path] for path in set().union(*of_last_pass(side.trace))}
     return {path: (side.trace, key) for path, key in found.items()}
 
 

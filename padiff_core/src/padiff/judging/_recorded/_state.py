@@ -18,7 +18,7 @@ from padiff.judging._sizes import Size, held, magnitude, projected, size_of
 from padiff.judging._suspicion import AGREEING, Ruling, Suspicion, contrasted
 from padiff.numerics import FLOORS, NEGLIGIBLE
 from padiff.parameters import Correspondence, Link, UnitMatch
-from padiff.paths import joined, parent
+from padiff.paths import is_at, joined, parent
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase, Verdict, What
 from padiff.trace import Call, Description, Trace
 
@@ -39,9 +39,8 @@ def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) ->
                     yield Note("running_variance", dict(zip(SIDES, frameworks, strict=True)))
                 else:
                     yield one
-    for match, users in matches:
-        if users and backward:
-            yield from _gradients(leaps, match, users)
+    for match, users in matches if backward else ():
+        yield from _gradients(leaps, match, users or leaps.alignment.tops)  # a script uses what it holds itself
 
 
 def is_scripts_state(match: UnitMatch, traces: tuple[Trace, Trace]) -> bool:
@@ -116,6 +115,9 @@ def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Su
             what = What("parameter_gradient", link.candidate.part.parameter)
             first = _first_ruled(leaps, link, size, users)
             ruling, source = first or leaps.left(size, users, partial(leaps.meter.held, link, "gradient"))
+            if first is None and ruling.verdict not in AGREEING and (side := _cleared_on(leaps, link)):
+                yield Note("unused_gradients", {"side": side, "module": match.candidate.module.path})
+                continue
             side = None if first or ruling.verdict in AGREEING else _behind_of(leaps, link)
             if side is not None and (used := leaps.meter.of_link(link, "used")) is not None:
                 both = partial(leaps.meter.held, link, "used")
@@ -184,6 +186,13 @@ def _behind_of(leaps: Leaps, link: Link) -> str | None:
     return SIDES[more[1]] if stepped and more[0] != more[1] else None
 
 
+def _cleared_on(leaps: Leaps, link: Link) -> str | None:
+    """Return the side that alone got, and cleared, more of a gradient in front of the step; None where none is."""
+    cleared = leaps.meter.clears(link)
+    behind = any(_got(leaps, link, "arrived"))
+    return SIDES[cleared[1]] if any(cleared) and not behind else None
+
+
 def _unused_of(leaps: Leaps, link: Link) -> str | None:
     """Return the side that alone got a gradient of a parameter which no optimizer steps then: a critic's, say.
 
@@ -204,15 +213,16 @@ def frozen_in(leaps: Leaps, known: Correspondence) -> set[str]:
     return {match.candidate.module.path for match, link in links if _frozen_side(leaps, link)}
 
 
-def of_uncalled_buffers(
+def of_uncalled_state(
     told: Sequence[Suspicion], findings: Sequence[Finding], known: Correspondence, leaps: Leaps
 ) -> list[Finding]:
     """Return findings of which those on buffers that no call changes are one, at the module that holds them.
 
-    The script did, which copies or averages models.
+    The script did, which copies or averages models. A gradient of what no call holds is placed there, too.
     """
     traces = leaps.meter.traces
-    homes = {match.candidate.module.path: match for match in known.matches if is_scripts_state(match, traces)}
+    matches = {match.candidate.module.path: match for match in known.matches}
+    homes = {path: match for path, match in matches.items() if is_scripts_state(match, traces)}
     found: list[Finding] = []
     moved: dict[bool, list[tuple[UnitMatch, Finding]]] = {}
     for suspicion, one in zip(told, findings, strict=True):
@@ -220,6 +230,10 @@ def of_uncalled_buffers(
         match = None if held is None else homes.get(parent(held.parameter.path))
         if one.phase is Phase.BUFFER and match is not None:
             moved.setdefault(one.source, []).append((match, one))
+        elif held is not None and not is_at(home := parent(held.parameter.path), one.candidate.path or ""):
+            paths = [matches[home].modules.reference], [home]
+            reference, candidate = map(place_around, leaps.meter.models, paths)
+            found.append(attrs.evolve(one, reference=reference, candidate=candidate))
         else:
             found.append(one)
     for group in moved.values():

@@ -22,6 +22,7 @@ from padiff.judging._parameters import constant_notes, parameter_findings
 from padiff.judging._parts import part_notes
 from padiff.judging._recorded._alike import likened_here
 from padiff.judging._recorded._changed_weights import beside_changed_weights
+from padiff.judging._recorded._cleared import cleared_alike
 from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._levels import Drift, behind_on, drift_of
@@ -51,7 +52,7 @@ from padiff.judging._recorded._state import (
     frozen_together,
     gradients_of,
     of_recorded_state,
-    of_uncalled_buffers,
+    of_uncalled_state,
 )
 from padiff.judging._recorded._taken_back import TakenBack
 from padiff.judging._recorded._update import of_recorded_update, unsure_of
@@ -103,6 +104,7 @@ class Recorded(Gathered):
         self.backward |= why is None
         self.forward_only = None if self.backward else why
         meter = self._meter(sides, known, started, backward=why is None)
+        meter.cleared = cleared_alike(meter, known)
         drifts = Drift() if first else drift_of(meter, known), drift_of(meter, known, "updated")
         # Where something was found before, that moved the weights, and no rounding.
         drift, after = (attrs.evolve(one, modules={}) if differed else one for one in drifts)
@@ -212,7 +214,7 @@ class Recorded(Gathered):
         # In execution order, those in front at which a difference arises: of one place the first is kept.
         ordered = sorted(_once(told), key=lambda one: (not one.arises, one.phase is not Phase.FORWARD, one.order))
         told = [likened_here(one, leaps) for one in ordered]
-        judged = of_uncalled_buffers(told, self.judged(told, known, params, step), known, leaps)
+        judged = of_uncalled_state(told, self.judged(told, known, params, step), known, leaps)
         judged = frozen_together(judged, models)
         ends = [*unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))]
         found += _before_backward([_timed(one, alignment, traces) for one in judged], ends)

@@ -13,7 +13,7 @@ from padiff.judging._causes import not_verified
 from padiff.judging._optimizer_step import contrast, numbers_of, of_one_cause, of_one_setting, only_rules
 from padiff.judging._parameters import finding_of_link, is_ignored
 from padiff.judging._parts import Ignored
-from padiff.judging._recorded._averages import as_one_average, averages_of
+from padiff.judging._recorded._averages import as_one_average, averages_of, is_scripts, tell_all
 from padiff.judging._recorded._given_gradients import (
     GivenGradient,
     given_gradients,
@@ -100,7 +100,7 @@ def of_recorded_update(
     handed = _handed(meter, links) if found else ({}, {})
     found = _with_causes(found, meter, handed, noise, agreed=agreed)
     found = found or list(_given_otherwise(meter, links, ignored, step, noise))
-    told = with_what_was_given([finding for _, finding in found], meter.traces, before)
+    told = with_what_was_given([finding for _, finding in found], meter.traces, before, meter.cleared)
     found = [(link, finding) for (link, _), finding in zip(found, told, strict=True)]
     scripts = {link: is_scripts(link, meter) and not one.is_caused_by("average_keeps") for link, one in found}
     if not all(scripts.values()):  # what a script moves itself may follow from what is stepped
@@ -144,7 +144,8 @@ def _handed(meter: Meter, links: Sequence[tuple[UnitMatch, Link]]) -> Handed:
             most = max(map(norm_of, meter.held(link, "arrived")))
             for mine, path in zip(norms, _paths(link), strict=True):
                 mine[path] = most
-    ours, theirs = (given_gradients(trace, norms=own) for trace, own in zip(meter.traces, norms, strict=True))
+    sides = zip(meter.traces, norms, meter.cleared, strict=True)
+    ours, theirs = (given_gradients(trace, norms=own, cleared=paths) for trace, own, paths in sides)
     return ours, theirs
 
 
@@ -200,19 +201,6 @@ def _without_settings(link: Link, finding: Finding, meter: Meter, handed: Handed
     return Evidence("same_settings") if ours and theirs and told and stepped else None
 
 
-def is_scripts(link: Link, meter: Meter) -> bool:
-    """Return whether both runs tell what their optimizers step, and a parameter is none of it: it may be frozen."""
-    known = all(trace.stepped and all(one.parameters for one in trace.stepped) for trace in meter.traces)
-    sides = zip(_paths(link), meter.traces, meter.settings(link), strict=True)
-    return known and all(settings is None or _is_idle(path, trace) for path, trace, settings in sides)
-
-
-def _is_idle(path: str, trace: Trace) -> bool:
-    """Return whether a parameter is frozen, and no gradient came to it: an optimizer that holds it leaves it."""
-    held = trace.parameters.get(path)
-    return held is not None and not held.trainable and path not in trace.parameter_gradients
-
-
 def _settings_cause(
     link: Link, finding: Finding, meter: Meter, handed: Handed, noise: float, *, agreed: bool
 ) -> Cause | None:
@@ -242,6 +230,12 @@ def _settings_cause(
         return cause
     found = {} if cause is None or only_rules(cause, ours, theirs) else cause.parameters
     return Cause("optimizer_settings", {**found, "gradients": _shares(handed)}, verified=True)
+
+
+def _is_left(link: Link, meter: Meter, done: Step) -> bool:
+    """Return whether one side leaves a parameter as it is, which is none of what its optimizers step."""
+    lone = tell_all(meter) and meter.settings(link).count(None) == 1
+    return lone and done.cause is not None and done.cause.name == "not_stepped"
 
 
 def _but_for_clipping(settings: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -309,7 +303,7 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: Step 
         allowed = max(allowed, EXACT(max(_computed_with(match, meter.traces))))
     if done is None:
         return size.error > max(allowed, EXACT(size.eps))
-    if done.shows_rate:
+    if done.shows_rate or _is_left(link, meter, done):
         return True
     if done.gradients is not None:
         sums = step_sums(done.before, done.after, done.gradients, done.scale, done.eps, apart=noise)
