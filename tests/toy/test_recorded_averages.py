@@ -303,6 +303,7 @@ def stepped(folder: Path, *, trusted: bool = True, known: bool = True, **how: An
                 (y * y).mean().backward()
                 optimizer.step()
                 optimizer.clear()
+                model.gain.data[...] = np.minimum(model.gain.data, own.get("most", np.inf))
                 recorder.step()
     return padiff.compare(folder / "a", folder / "b")
 
@@ -322,6 +323,14 @@ def test_what_an_optimizer_keeps_is_named_where_all_else_agrees(tmp_path: Path, 
     assert (source.phase, source.step, source.what.name) == (Phase.UPDATE, 1, "7 parameters")
     assert source.cause is None
     assert ("same_settings" in {one.kind for one in source.evidence}) is known
+
+
+def test_a_limit_of_one_number_is_no_factor_of_its_step(tmp_path: Path) -> None:
+    """It was: one number is a multiple of any other. Gradients and settings agree, and the script limits it."""
+    (source,) = stepped(tmp_path, trusted=False, most=-5.0).sources
+    assert (source.phase, source.step, source.what.name) == (Phase.UPDATE, 0, "gain")
+    assert source.cause is None
+    assert "what a script makes of the weights besides" in str(source.evidence[-1])
 
 
 ADAM = {"class": "adam", "lr": 0.1, "eps_place": "added to the root", "bias_correction": True}

@@ -40,7 +40,8 @@ class Anchors:
         self._belong = {(pair.reference, pair.candidate) for pair in modules}
         self._held = {pair.reference for pair in modules}, {pair.candidate for pair in modules}
         """The modules of either side that have a counterpart."""
-        self.roots = list(self._together(*(trace.models for trace in self._traces)))
+        alone = not any(map(_is_put_together, self._traces))
+        self.roots = list(self._together(*(trace.models for trace in self._traces))) if alone else []
         """Which calls of the model itself are which: a script may make several."""
         number = 0
         together = [
@@ -229,6 +230,12 @@ class Anchors:
     def _same_values(self, a: Sequence[Leaf], b: Sequence[Leaf]) -> bool:
         """Return whether as many tensors are the same in the free runs, as far as samples show."""
         return bool(a) and all(map(self._runs.same, a, b))
+
+
+def _is_put_together(trace: Trace) -> bool:
+    """Return whether a script calls several modules of a model in the place of the model itself."""
+    called = {call.path for call in trace.tops}
+    return "" not in called and len(called) > 1
 
 
 def _called_together(modules: Sequence[ModulePair]) -> Iterator[tuple[set[str], set[str]]]:

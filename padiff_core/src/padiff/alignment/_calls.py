@@ -41,9 +41,8 @@ def align(
             pairs[ours] = Pair(ours, theirs, why, anchors.same)
             taken.add(theirs)
 
-    if not _is_put_together(reference, candidate):
-        for ours, theirs in anchors.roots:
-            match(ours, theirs, "the root")
+    for ours, theirs in anchors.roots:
+        match(ours, theirs, "the root")
     for ours, theirs in _mapped(anchors, reference, candidate, mapped):
         match(ours, theirs, MAPPED)
     for ours, theirs in _mapped(anchors, reference, candidate, fixed.named):
@@ -58,12 +57,6 @@ def align(
         [call for call in reference.calls if call not in pairs],
         [call for call in candidate.calls if call not in matched],
     )
-
-
-def _is_put_together(reference: Trace, candidate: Trace) -> bool:
-    """Return whether one side calls the model itself, and the other's script calls several modules in its place."""
-    called = [{call.path for call in trace.calls if call.parent is None} for trace in (reference, candidate)]
-    return any("" in ours and "" not in theirs and len(theirs) > 1 for ours, theirs in (called, called[::-1]))
 
 
 def _special_pairs(modules: Sequence[ModulePair], fixed: Mapping[str, str]) -> dict[str, str]:

@@ -34,6 +34,7 @@ from padiff.refinement import (
     with_layouts_by_value,
     with_rows_by_value,
     with_sums,
+    with_twins,
 )
 
 Units = list[HeldUnit]
@@ -90,7 +91,7 @@ class Matching:
         if known is None:
             known = _paired(ours, theirs, evidence, self.fixed)
             if self.valued:
-                known = with_exchanges_by_value(known, evidence)
+                known = with_twins(with_exchanges_by_value(known, evidence), evidence)
         elif self.valued and not evidence.transfer and not all(map(evidence.holds_alike, known.matches)):
             known = with_exchanges_by_value(known, evidence)
         known = (with_buffers_matched if self.valued else with_buffers_named)(with_copies(known), evidence)

@@ -107,7 +107,8 @@ def of_one_cause(
             worst = attrs.evolve(worst, cause=_of_all_groups([one.cause for _, one in group if one.cause is not None]))
         names = list(dict.fromkeys(x.candidate.parameter.path for x, _ in group))
         if len(names) == 1:  # several of the reference may lie in one
-            yield worst
+            number = isinstance(key, float) and _is_number(group[0][0]) and worst.rests_on("same_settings")
+            yield attrs.evolve(worst, cause=None) if number else worst
             continue
         paths = [[held.parameter.path for held in (x.reference, x.candidate)] for x, _ in group]
         reference, candidate = map(place_around, models, zip(*paths, strict=True))
@@ -224,7 +225,8 @@ def _of_all_groups(causes: Sequence[Cause]) -> Cause:
     for name in causes[0].parameters:
         pairs = list(dict.fromkeys(tuple(one.parameters[name][side] for side in SIDES) for one in causes))
         shown = pairs if len(pairs) <= _SHOWN else [*pairs[:_SHOWN], ("...", "...")]
-        told[name] = {side: ", ".join(each) for side, each in zip(SIDES, zip(*shown, strict=True), strict=True)}
+        sides = zip(SIDES, zip(*shown, strict=True), strict=True)
+        told[name] = {side: each[0] if len(set(each)) == 1 else ", ".join(each) for side, each in sides}
     return attrs.evolve(causes[0], parameters=told, verified=all(one.verified for one in causes))
 
 

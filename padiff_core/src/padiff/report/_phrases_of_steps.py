@@ -98,7 +98,8 @@ EVIDENCE_OF_STEPS: Mapping[str, Phrase] = {
     ),
     "same_settings": (
         "all settings of both optimizers that are known are the same, and so is what they were given: what they keep "
-        "of earlier steps (moments, how many there were) differs, or how they compute"
+        "of earlier steps (moments, how many there were) differs, how they compute, or what a script makes of the "
+        "weights besides (a limit, an average, weights that it puts back)"
     ),
     "weights_changed": (
         "behind the step its own {names:few} differ, were equal before it, and no optimizer steps them: what changes "

@@ -1,0 +1,101 @@
+"""Compare recorded scripts that train a network beside a copy of it, which they call in an order of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase
+from padiff.testing.toy import functional, rows
+
+SIZE = 6
+
+
+class Net(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.norm, self.last = rows.Linear(SIZE, SIZE), rows.LayerNorm(SIZE), rows.Linear(SIZE, SIZE)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(functional.tanh(self.norm(self.first(x))))
+
+
+class Twins(rows.Module):
+    """Two networks that begin with the same weights; in which order they are called is the script's business."""
+
+    def __init__(self, student: str, teacher: str) -> None:
+        self.student, self.teacher = Net(), Net()
+        for ours, theirs in zip(self.student.parameters(), self.teacher.parameters(), strict=True):
+            theirs.data[...] = ours.data
+        setattr(self, student, self.__dict__.pop("student"))
+        setattr(self, teacher, self.__dict__.pop("teacher"))
+        self.names = student, teacher
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+def train(
+    folder: Path,
+    model: Twins,
+    *,
+    frozen: bool,
+    first: int,
+    more: bool,
+    rate: float = 0.1,
+    attached: bool = False,
+    keep: float = 0.9,
+    eps: float = 1e-5,
+) -> None:
+    """Train one of both on what the other gives, which is ``first``, and is its average; on ``more`` of its own."""
+    both = [getattr(model, name) for name in model.names]
+    both[1].norm.eps = eps
+    for parameter in both[1].parameters():
+        parameter.requires_grad = not frozen
+    optimizer, rng = rows.SGD(both[0].parameters(), rate), np.random.default_rng(2)
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for _ in range(3):
+            x, z = (rng.standard_normal((5, SIZE)).astype(np.float32) for _ in range(2))
+            given = {n: both[n](rows.Tensor((x, x)[n].copy())) for n in (first, 1 - first)}
+            further = both[0](rows.Tensor(z)) if more else given[0]
+            wanted = given[1] if attached else given[1].data
+            loss = ((given[0] - wanted * 2) * (given[0] - wanted * 2) + further * wanted).mean()
+            optimizer.clear()
+            loss.backward()
+            optimizer.step()
+            for ours, theirs in zip(both[0].parameters(), both[1].parameters(), strict=True):
+                theirs.data[...] = theirs.data * np.float32(keep) + ours.data * np.float32(1 - keep)
+            recorder.step(float(loss.data))
+
+
+@pytest.mark.parametrize("more", [False, True])
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [
+        ({}, None),
+        ({"rate": 0.2}, (Phase.UPDATE, "b", "a")),
+        ({"keep": 0.5}, (Phase.UPDATE, "a", "z")),
+        ({"eps": 0.1}, (Phase.FORWARD, "a.norm", "z.norm")),
+        ({"attached": True}, (Phase.BACKWARD, "a", "z")),
+    ],
+)
+def test_what_is_trained_tells_a_network_from_its_copy(
+    tmp_path: Path, first: int, frozen: bool, more: bool, fault: Any, place: Any
+) -> None:
+    """They were taken for each other where one script calls them in another order, or for the models themselves."""
+    np.random.seed(0)
+    models = Twins("a", "z"), Twins("b", "a")
+    for ours, theirs in zip("az", "ba", strict=True):
+        padiff.transfer(getattr(models[0], ours), getattr(models[1], theirs))
+    train(tmp_path / "a", models[0], frozen=frozen, first=0, more=more)
+    frozen &= not fault.get("attached", False)
+    train(tmp_path / "b", models[1], frozen=frozen, first=first, more=more, **fault)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    found = [(one.phase, one.candidate.path, one.reference.path) for one in report.sources]
+    assert found == ([] if place is None else [place]), str(report)
+    assert report.aligned is (place is None)
