@@ -55,21 +55,35 @@ class Timed(rows.Module):
         return self.table((t * rates).exp())
 
 
-class TimedElsewhere(columns.Layer):
-    """The same with rates that a float64 held before."""
+class Exact(rows.Module):
+    """The same, with a table in the model's own type, of powers that are rounded one by one."""
 
-    def __init__(self, rate: float) -> None:
-        self.project, self.rate = columns.Dense(8, 4), rate
+    def __init__(self) -> None:
+        self.table = rows.Linear(8, 4)
+
+    def forward(self, t: Any) -> Any:
+        rate = np.exp(np.array(-0.001, t.dtype))
+        return self.table((t * np.cumprod([[1] + [rate] * 7], axis=1, dtype=t.dtype)).exp())
+
+
+class TimedElsewhere(columns.Layer):
+    """The same with rates that a float64 held before; ``made`` by a function of the framework, or given to one."""
+
+    def __init__(self, rate: float, *, made: bool) -> None:
+        self.project, self.rate, self.made = columns.Dense(8, 4), rate, made
 
     def forward(self, t: Any) -> Any:
         rates = columns.Tensor(np.exp(self.rate * np.arange(8)[None]).astype(np.float32))
-        return self.project((t * (rates * np.float32(1))).exp())
+        return self.project((t * (rates * np.float32(1) if self.made else rates)).exp())
 
 
+@pytest.mark.parametrize("made", [True, False])
 @pytest.mark.parametrize("rate", [-0.001, -0.0010001], ids=["right", "wrong"])
-def test_a_table_in_float32_may_be_multiplied_by_an_input(rate: float) -> None:
+@pytest.mark.parametrize("ours", [True, False], ids=["reference", "candidate"])
+def test_a_table_in_float32_may_be_multiplied_by_an_input(ours: bool, rate: float, made: bool) -> None:
     """What float32 rounds of the table, a large time magnifies: that was a source, since the value has inputs."""
-    report = padiff.diff(Timed(), TimedElsewhere(rate), (np.array([[60.0], [50.0]], np.float32),))
+    reference = Timed() if ours else Exact()
+    report = padiff.diff(reference, TimedElsewhere(rate, made=made), (np.array([[60.0], [50.0]], np.float32),))
     assert report.aligned == (rate == -0.001), str(report)
     assert {str(source.what) for source in report.sources} <= {"input 'x' of project"}, str(report)
 

@@ -12,7 +12,7 @@ import numpy as np
 from padiff.adapter import Adapter, Hook, Listener, Model, Tensor, handed_on
 from padiff.kinds import computes, is_in_place, short_name
 from padiff.numerics import Array, epsilon_of, in_reals, numpy_dtype
-from padiff.pytree import leaves
+from padiff.pytree import leaves, map_leaves
 from padiff.recording import OwnCode
 
 _OF_KERNELS = 8
@@ -38,7 +38,12 @@ class OwnFunctions(OwnCode):
         if not (self.runs and computes(name)):
             return handed_on(function, args, kwargs)
         with self.aside():
+            args, kwargs = (args, kwargs) if is_in_place(name) else self._given((args, kwargs))
             return self._made(name, args, kwargs, handed_on(function, args, kwargs))
+
+    def _given(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return what a function is to be called with."""
+        return arguments
 
     @abstractmethod
     def _made(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
@@ -79,6 +84,18 @@ class DisturbingKernels(Disturbing):
         super().__init__(listener, adapter, _OF_KERNELS, draw)
         self._hooks = hooks
 
+    def _given(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Disturb an honest float32, whatever the model is lifted to: right to half an epsilon, whoever made it."""
+
+        def moved(_: str, native: Any) -> Any:
+            tensor = self._adapter.tensor(native)
+            eps = epsilon_of(tensor.dtype)
+            honest = eps == epsilon_of("float32") and not tensor.differentiable and not _is_whole(tensor.view())
+            return super(DisturbingKernels, self)._moved(tensor, eps / 2) if honest else native
+
+        found: tuple[tuple[Any, ...], dict[str, Any]] = map_leaves(arguments, self._adapter.is_tensor, moved)
+        return found
+
     def _epsilon(self, made: Tensor, given: Any) -> float:
         """Return float32's epsilon where a function gives what that holds in a wider type, of what it does not hold.
 
@@ -86,10 +103,8 @@ class DisturbingKernels(Disturbing):
         exact. A mask of them is multiplied by a number so large that what is off by an epsilon would be all there is.
         """
         eps, own, values = epsilon_of("float32"), epsilon_of(made.dtype), made.view()
-        if not 0.0 < own <= eps or np.array_equal(values, values.round()):
+        if not 0.0 < own < eps or _is_whole(values):
             return 0.0
-        if own == eps:
-            return eps / 2 / self._epsilons  # an honest float32, whatever the model is lifted to: right to half of one
         if not _is_held(values, "float32") or _is_held(values, "bfloat16"):
             return 0.0
         tensors = (self._adapter.tensor(native) for _, native in leaves(given, self._adapter.is_tensor))
@@ -143,6 +158,11 @@ class Typing(OwnFunctions):
     def _floating(self, value: Any) -> set[str]:
         types = (self._adapter.tensor(native).dtype for _, native in leaves(value, self._adapter.is_tensor))
         return {dtype for dtype in types if epsilon_of(dtype)}
+
+
+def _is_whole(values: Array) -> bool:
+    """Return whether all values are whole numbers, as a mask's are."""
+    return np.array_equal(values, values.round())
 
 
 def _is_held(values: Array, dtype: str) -> bool:
