@@ -208,3 +208,38 @@ def test_an_order_is_that_of_the_same_call_in_a_module_of_the_same_class(slope: 
     report = padiff.diff(Named(), Placed(slope), (x,))
     places = [(one.candidate.path, one.what.taker) for one in report.sources]
     assert places == ([] if slope == 2 else [("down", "outer"), ("up", "outer")]), str(report)
+
+
+def pointwise(
+    base: Any, layer: Any, norm: Any, order: Any = (0, 1, 2, 3), eps: float = 1e-5, *, first: bool = False
+) -> Any:
+    """Two layers, each with a norm, of points with neighbours: their channels ``first``, or last and all in one row."""
+
+    class Net(base):
+        def __init__(self) -> None:
+            self.one, self.two = (layer(4, 4, 1), layer(4, 6, 1)) if first else (layer(4, 4), layer(4, 6))
+            self.norm, self.last = norm(4), norm(6, eps)
+
+        def forward(self, x: Any) -> Any:
+            x = x.transpose(0, 3, 2, 1) if first else x
+            for one, two in ((self.one, self.norm), (self.two, self.last)):
+                y = one(F.tanh(x if first else x[..., list(order)]))
+                x = two(y) if first else two(y.reshape(-1, y.shape[-1])).reshape(*y.shape)
+            return x.transpose(0, 3, 2, 1) if first else x
+
+    return Net()
+
+
+@pytest.mark.parametrize(
+    ("order", "eps", "places"),
+    [((0, 1, 2, 3), 1e-5, []), ((2, 3, 1, 0), 1e-5, ["", ""]), ((0, 1, 2, 3), 1e-1, ["last"])],
+)
+def test_an_order_is_that_of_what_a_call_gives_and_rows_may_lie_in_another(
+    order: Any, eps: float, places: list[str]
+) -> None:
+    """As many neighbours as channels: behind a fault a layer was read in a wrong order, and a source; no norm was."""
+    reference = pointwise(rows.Module, rows.Conv2d, rows.BatchNorm, first=True)
+    candidate = pointwise(columns.Layer, columns.Dense, columns.BatchNormalization, order, eps)
+    report = compared(reference, candidate, (2, 3, 4, 4))
+    assert [source.candidate.path for source in report.sources] == places, str(report)
+    assert places or report.coverage.share == 1, str(report)

@@ -230,7 +230,7 @@ def _settled(values: Sequence[_Value], rule: _Rule) -> bool:
     """Settle values by a rule; return whether it told anything."""
     known: dict[Hashable, Counter[Order]] = {}
     for value in values:
-        if value.known and value.choice:
+        if value.known and (value.choice or not value.plain):
             for key in rule.keys(value):
                 known.setdefault(key, Counter())[value.orders[0]] += 1
     found = False

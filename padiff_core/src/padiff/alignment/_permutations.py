@@ -12,6 +12,9 @@ from padiff.recording import Fold, Order
 
 Axes = tuple[int, ...]
 
+_FEW = 3
+"""So many axes are one in whatever order: a batch, and the rows and columns of a map. More of them leave too many."""
+
 
 @cache
 def orders_between(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[Axes, ...]:
@@ -34,7 +37,7 @@ def orders_between(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[Axes
 
 @cache
 def folds_between(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[Order, ...]:
-    """Return the orders that take one shape to the other where one side joins axes that neighbour each other there.
+    """Return the orders that take one shape to the other where one side joins axes of the other's.
 
     Axes of extent 1 are none.
     """
@@ -49,7 +52,7 @@ def folds_between(ours: tuple[int, ...], theirs: tuple[int, ...]) -> tuple[Order
             ([*groups, group], [axis for axis in left if axis not in group])
             for groups, left in found
             for count in range(1, len(left) + 1)
-            for group in itertools.combinations(left, count)
+            for group in (itertools.permutations if count <= _FEW else itertools.combinations)(left, count)
             if math.prod(long[axis] for axis in group) == size
         ]
     orders = []
