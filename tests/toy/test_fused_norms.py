@@ -171,3 +171,50 @@ def test_the_momentum_of_fused_norms_is_one_source() -> None:
     )  # no ratio tells of one that keeps what it held
     assert not report.aligned
     assert {source.candidate.path for source in report.sources} == {"one.norm", "two.norm"}, str(report)
+
+
+def by_hand(base: Any, *, squashed: bool, fault: float = 1.0) -> Any:
+    """Return a model of layers by hand, of no known kind: two make scales of one input, and hold what squashes them."""
+
+    class Layer(base):
+        def __init__(self, n: int, m: int, scale: float = 1.0) -> None:
+            rng = np.random.default_rng(n)
+            self.w = base.Tensor(rng.standard_normal((n, m), dtype=np.float32), requires_grad=True, role="parameter")
+            self.scale = scale
+
+        def forward(self, x: Any) -> Any:
+            y = x @ self.w * self.scale
+            return F.tanh(y) if squashed and self.w.shape[1] > 3 else y
+
+    def squash(x: Any) -> Any:
+        return x if squashed else F.tanh(x)
+
+    class Net(base):
+        def __init__(self) -> None:
+            self.one, self.two, self.head = Layer(4, 6), Layer(6, 4), Layer(4, 3, fault)
+
+        def forward(self, x: Any, z: Any) -> Any:
+            return self.head(x * squash(self.two(squash(self.one(z))))) * 2.0
+
+    return Net()
+
+
+class Rows(rows.Module):
+    """The reference's base."""
+
+    Tensor = rows.Tensor
+
+
+class Columns(columns.Layer):
+    """The candidate's."""
+
+    Tensor = columns.Tensor
+
+
+@pytest.mark.parametrize("fault", [1.0, 1.1])
+def test_layers_by_hand_that_end_elsewhere_are_no_source_beside_a_fault(fault: float) -> None:
+    """Each layer of StyleGAN's mapping was one, as it holds its activation: what is behind all of them was wrong."""
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((3, 4), dtype=np.float32), rng.standard_normal((3, 4), dtype=np.float32)
+    report = padiff.diff(by_hand(Rows, squashed=True), by_hand(Columns, squashed=False, fault=fault), inputs)
+    assert [one.candidate.path for one in report.sources] == ["head"] * (fault != 1), str(report)

@@ -8,7 +8,7 @@ the match was wrong, and if the difference only shows up later, it was the call'
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import attrs
@@ -92,10 +92,15 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     wrong = [pair for pair in doubtful if pair.key not in sure]
     # Taken apart with others, a match is spoiled by their faults too.
     later_ends = [s.pair for s in rough if s.pair.key in sure and _ends_later(s, judge, trace)]
-    if later_ends and len(doubtful) > 1:
-        fewer = evidence.judged(without([*wrong, *later_ends]))
-        unheard = fresh(fewer)
-        wrong += [pair for pair in later_ends if not spoils(pair, unheard, fewer)]
+    handed = _tokens(s for s in seen.values() if _is_handed_on(s))
+    behind = {pair.key: _first_taken(pair, judge) & handed for pair in doubtful if pair.key in sure}
+    put_in = [pair for pair in doubtful if behind.get(pair.key) and pair not in later_ends]
+    if (later_ends or put_in) and len(doubtful) > 1:
+        fewer = evidence.judged(without([*wrong, *later_ends, *put_in]))
+        unheard, left = fresh(fewer), _tokens(s for s in fewer.forward(rough=True) if s.verdict is Verdict.DIFFERS)
+        unspoilt = [pair for pair in (*later_ends, *put_in) if not spoils(pair, unheard, fewer)]
+        # What follows was wrong too, though it was fed: now it is right, or wrong by itself.
+        wrong += [pair for pair in unspoilt if pair in later_ends or not behind[pair.key] & left]
     if len(doubtful) > 1:
         masked = [pair for pair in wrong if _is_masked(pair, again, seen.keys(), second_judge)]
         wrong = _but_spoiled(masked, wrong, lambda pair: spoils_without(pair, [pair]))
@@ -111,6 +116,10 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
 
 def _apart(correspondence: Correspondence, pairs: Sequence[Pair]) -> Correspondence:
     return attrs.evolve(correspondence, calls=correspondence.alignment.without(pairs))
+
+
+def _tokens(found: Iterable[Suspicion]) -> set[int]:
+    return {s.spot.reference.token for s in found if s.spot is not None}
 
 
 def _without_unlike(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -272,9 +281,8 @@ def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:
     start = pair.candidate.index
     after = [s for s in fresh if s.pair in around and (s.order >= start or s.spot is None or s.spot.what == "output")]
     known = pair.reference.module.kind is not None
-    behind = _first_taken(pair, judge) if after and known else None
-    tokens = {s.spot.reference.token for s in fresh if s.spot is not None}
-    return bool(after) and (behind is None or behind.token in tokens)
+    behind = _first_taken(pair, judge) if after and known else set()
+    return bool(after) and (not behind or bool(behind & _tokens(fresh)))
 
 
 def _seen_behind(pair: Pair, judge: Judge) -> Iterator[Pair]:
@@ -286,8 +294,8 @@ def _seen_behind(pair: Pair, judge: Judge) -> Iterator[Pair]:
         around = judge.alignment.around(around) if given - {j for _, j in around.outputs} else None
 
 
-def _first_taken(pair: Pair, judge: Judge) -> Leaf | None:
-    """Return the reference's counterpart of the first tensor that a matched call takes of the code behind a pair."""
+def _first_taken(pair: Pair, judge: Judge) -> set[int]:
+    """Return the reference's counterparts of the tensors that a matched call takes first of the code behind a pair."""
     inside = {call.index for call in pair.candidate.subtree()}
     last = max(inside)
     around = list(pair.candidate.ancestors())
@@ -296,8 +304,9 @@ def _first_taken(pair: Pair, judge: Judge) -> Leaf | None:
     known |= {leaf.token for call in before if call not in around for leaf in call.outputs if call.index not in inside}
     for other in sorted(judge.alignment.pairs, key=lambda other: other.candidate.index):
         if other.candidate.index > last:
-            for ours, theirs in other.inputs:
-                if other.candidate.inputs[theirs].token not in known:
-                    return other.reference.inputs[ours]
+            pieces = ((other.reference.inputs[i], other.candidate.inputs[j]) for i, j in other.inputs)
+            taken = {ours.token for ours, theirs in pieces if theirs.token not in known}
+            if taken:
+                return taken
             known.update(leaf.token for leaf in other.candidate.outputs)
-    return None
+    return set()
