@@ -96,6 +96,15 @@ class Packing:
             for turned, way, columns in itertools.product(*ways):
                 yield attrs.evolve(one, turned=bool(turned), way=way, columns=columns)
 
+    def exchanges(self, arrangement: Arrangement) -> Iterator[Arrangement]:
+        """Yield the ways to pack the members in which two of them change places."""
+        for i, j in itertools.combinations(range(len(arrangement.order)), 2):
+            order = list(arrangement.order)
+            order[i], order[j] = order[j], order[i]
+            other = attrs.evolve(arrangement, order=tuple(order))
+            if all(self._rows(other, wholes) for wholes in self._wholes()):
+                yield other
+
     def matches(self, arrangement: Arrangement) -> tuple[UnitMatch, ...]:
         """Return what belongs together under one way of packing, member by member."""
         lie = [sorted(self._rows(arrangement, wholes)) for wholes in self._wholes()]

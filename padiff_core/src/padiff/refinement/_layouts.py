@@ -93,10 +93,8 @@ def _as_most(
         for packed in [one for one in correspondence.packed if one.packing in group]:
             if usual is not None and known.get(packed.packing) != usual:
                 correspondence = correspondence.arranged(packed, usual)
-                if known is guessed:
-                    evidence.assign(packed.packing.matches(usual))
-                    continue
-                correspondence = correspondence.settling({packed.packing.packed.path: packed.packing.named(usual)})
+                if known is chosen:
+                    correspondence = correspondence.settling({packed.packing.packed.path: packed.packing.named(usual)})
                 evidence.assign(packed.packing.matches(usual))
     return correspondence
 
@@ -139,11 +137,12 @@ def _arranged(
     """Choose how packed layers, each group alike, hold what they pack; the first way that none outdoes ends the search.
 
     Those of other layers come first, and need no more: nearly even attention is right in several, but for what float64
-    shows. What else is open is tried each way with each of them, where the same call tells whether it is right. What
-    was ``chosen`` for sure is noted, and what was ``guessed``: the nearest way of layers of which none was right. Where
-    that befell some repeated layers, the code that they share is wrong: others are tried in the ways that are known.
+    shows. What else is open is tried each way with each of them, where the same call tells whether it is right. Of more
+    ways than are tried those follow in which two members of the nearest change places. What was ``chosen`` for sure is
+    noted, and what was ``guessed``: the nearest way of layers of which none was right. Where that befell some repeated
+    layers, the code that they share is wrong: others are tried in the ways that are known.
     """
-    packings = [packing for some in groups for packing in some]
+    packings = [*itertools.chain(*groups)]
     packed = [one for one in correspondence.packed if one.packing in packings]
     judge, own = _judge_of(correspondence, packed[0].matches[0]), {m for one in packed for m in one.matches}
     beside = [m for m in correspondence.open if m not in own and _judge_of(correspondence, m) == judge]
@@ -170,6 +169,13 @@ def _arranged(
     choices = list(itertools.product(ways, laid))
     last = len([choice for choice in choices if usual.issuperset(choice[0])])
     (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True, known=last, varied=varied)
+    for _ in range(0 if right or given_up or max(map(len, each)) < _MOST_ARRANGEMENTS else _ROUNDS):
+        before, nearby = best, [some[0].exchanges(way) for some, way in zip(groups, best, strict=True)]
+        others = [(*best[:i], way, *best[i + 1 :]) for i, found in enumerate(nearby) for way in found]
+        choices = [(some, laid[0]) for some in (best, *others)]
+        (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True)
+        if right or best == before:
+            break
     if not (right or layers or given_up):
         orders = (order for group in _groups(beside) for order in _orders(beside, group))
         turned = [next(laid_each_way(order)) for order in itertools.islice(orders, _MOST_LAYOUTS)]
