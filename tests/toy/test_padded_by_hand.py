@@ -214,3 +214,70 @@ def test_what_a_module_pads_too_much_may_be_cropped(first: int, act: str, aligne
     report = padiff.diff(Padding(), Cropped(first, act), IMAGES)
     assert report.aligned == aligned, str(report)
     assert [one.candidate.path in ("", "conv") for one in report.sources] == [True] * (not aligned), str(report)
+
+
+class Chomp(rows.Module):
+    """Take away what a convolution has too much."""
+
+    def forward(self, x: Any) -> Any:
+        return x[:, :, 1:7, 1:7]
+
+
+class Doubled(rows.Module):
+    """Twice what it is given."""
+
+    def forward(self, x: Any) -> Any:
+        return x * 2.0
+
+
+class Made(rows.Conv2d):
+    """A convolution whose weight another module makes."""
+
+    def __init__(self, *sizes: int, padding: int) -> None:
+        super().__init__(*sizes, padding=padding)
+        self.make = Doubled()
+
+    def forward(self, x: Any) -> Any:
+        weight, x = self.make(self.weight).transpose(2, 3, 1, 0), x.transpose(0, 2, 3, 1)
+        return F.conv2d(x, weight, self.bias, 1, self.padding).transpose(0, 3, 1, 2)
+
+
+class Chomped(rows.Module):
+    """Two convolutions that give too much, what takes that away, and a function; one of them makes its weight."""
+
+    def __init__(self) -> None:
+        self.conv, self.made, self.chomp = rows.Conv2d(3, 5, 1, padding=1), Made(5, 4, 1, padding=1), Chomp()
+        self.head = rows.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(self.chomp(self.conv(x.transpose(0, 3, 1, 2))))
+        return self.head(F.tanh(self.chomp(self.made(y))).mean((2, 3)))
+
+
+class Points(columns.Layer):
+    """A layer of pixels, by hand."""
+
+    def __init__(self, n: int, m: int, factor: float, fault: float) -> None:
+        dense = columns.Dense(n, m)
+        self.weight, self.bias, self.factor, self.fault = dense.kernel, dense.offset, factor, fault
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.weight * self.factor + self.bias * self.fault
+
+
+class Pointwise(columns.Layer):
+    """The same by hand."""
+
+    def __init__(self, one: float, two: float) -> None:
+        self.first, self.second, self.last = Points(3, 5, 1.0, one), Points(5, 4, 2.0, two), columns.Dense(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(F.tanh(self.second(F.tanh(self.first(x)))).mean((1, 2)))
+
+
+@pytest.mark.parametrize(("one", "two", "told"), [(1, 1, ""), (2, 1, "conv(a"), (1, 2, "made(a")])
+def test_a_layer_by_hand_beside_one_that_is_cropped_behind_is_the_cause(one: float, two: float, told: str) -> None:
+    """The cause was what follows it, `computed as chomp(_), tanh(_) in the reference, as tanh(_) in the candidate`."""
+    report = padiff.diff(Chomped(), Pointwise(one, two), IMAGES)
+    assert len(report.sources) == bool(told), str(report)
+    assert all(str(one.cause).startswith(f"computed as {told}") for one in report.sources), str(report)

@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.alignment import Pair, unmatched_inside
+from padiff.alignment import Pair
 from padiff.forcing import Slotted
 from padiff.numerics import Array
 from padiff.paths import below, last
@@ -46,7 +46,7 @@ class Code:
     @classmethod
     def of(cls, top: Call, matched: Callable[[Call], Pair | None], target: Leaf) -> Code:
         """Return the calls in a call's own code, which makes a tensor."""
-        calls = tuple(call for call in unmatched_inside(top, matched) if not call.children)
+        calls = tuple(_inside(top, matched))
         makers = {leaf.token: call for call in reversed(calls) for leaf in call.outputs}
         names = {leaf.token: f"the input {leaf.path}" for leaf in top.inputs}
         fed = {*names}
@@ -300,3 +300,18 @@ class Known:
         first = bisect_left(self._sizes, size * (1 - 2 * self._bound))
         last = bisect_right(self._sizes, size * (1 + 2 * self._bound))
         return (tokens for one, tokens in self._alike[first:last] if value.is_same(one, self._bound))
+
+
+def _inside(top: Call, matched: Callable[[Call], Pair | None]) -> Iterator[Call]:
+    """Yield the calls without counterpart in a call's own code whose operations, if they have some, are not seen.
+
+    A framework's own module may call others, and give what none of these does: a layer whose weight another one makes.
+    """
+    for child in top.children:
+        if matched(child) is None:
+            within = itertools.chain(child.inputs, *(one.outputs for one in child.subtree() if one is not child))
+            seen = {leaf.token for leaf in within}
+            if child.outputs and not (child.children and seen.issuperset(leaf.token for leaf in child.outputs)):
+                yield child
+            if not child.module.operation:
+                yield from _inside(child, matched)

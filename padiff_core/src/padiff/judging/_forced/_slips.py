@@ -226,10 +226,10 @@ class Search:
 
 
 def _fed(matched: Callable[[Call], Pair | None]) -> Callable[[Call], Pair | None]:
-    """Return what knows the pair of a call that can be fed: one that gives another shape is part of the code around."""
+    """Return what knows the pair of a call that is fed: what gives nothing in its shape is part of the code around."""
 
     def known(call: Call) -> Pair | None:
         pair = matched(call)
-        return None if pair is None or pair.misfits else pair
+        return None if pair is None or pair.misfits or not pair.outputs else pair
 
     return known
