@@ -371,3 +371,48 @@ def test_copies_of_a_block_that_is_called_twice_are_one_source(
     assert forward.aligned == (not fault), str(forward)
     turned_round = padiff.diff(Copied(blocks, copies, fault), Repeated(blocks, turned), (TOKENS,))
     assert len(turned_round.sources) == 8 * blocks * copies or fault, str(turned_round)
+
+
+def scaled(base: Any, tensor: Any, linear: Any, norm: Any) -> Any:
+    """Return a module of a layer and a scale of its own, and the norm in front of it."""
+
+    class Scaled(base):
+        def __init__(self) -> None:
+            self.layer = linear(4, 4)
+            scale = np.random.default_rng(0).standard_normal(4, dtype=np.float32)
+            self.scale = tensor(scale, requires_grad=True, role="parameter")
+
+        def forward(self, x: Any) -> Any:
+            return F.tanh(self.layer(x)) * self.scale
+
+    return Scaled(), norm(4)
+
+
+class Scaled(rows.Module):
+    """A residual block of both, which has the module's name."""
+
+    def __init__(self) -> None:
+        self.mixer, self.norm = scaled(rows.Module, rows.Tensor, rows.Linear, rows.LayerNorm)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.mixer(self.norm(x))
+
+
+class Flat(columns.Layer):
+    """Two of these without modules of their own, the norm of the first one called in both of them, or not."""
+
+    def __init__(self, twice: bool) -> None:
+        parts = columns.Layer, columns.Tensor, columns.Dense, columns.LayerNormalization
+        (self.one, self.ahead), (self.two, self.behind) = scaled(*parts), scaled(*parts)
+        self.twice = twice
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.one(self.ahead(x))
+        return x + self.two((self.ahead if self.twice else self.behind)(x))
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_what_holds_parameters_itself_is_no_block_around_it(twice: bool) -> None:
+    """Without the unused norm both held the same: the block was its mixer, and its sum and its norm sources, too."""
+    report = padiff.diff(rows.Sequential(Scaled(), Scaled()), Flat(twice), TOKENS)
+    assert [source.candidate.path for source in report.sources] == ["ahead"] * twice, str(report)

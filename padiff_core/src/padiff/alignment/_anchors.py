@@ -186,9 +186,12 @@ class Anchors:
             yield ours[0], theirs[0]
             return
         scores = self.likeness(ours, theirs) + 0.1
-        # The innermost calls hold the parameters themselves; they belong together whatever their names.
+        # Those that hold parameters themselves belong together whatever their names: most often the innermost.
+        held = [(i, j) for i, a in enumerate(ours) for j, b in enumerate(theirs) if (a.path, b.path) in self._belong]
         if ours[-1].leaf and theirs[-1].leaf:
-            scores[_innermost(ours, theirs)] += _INNERMOST
+            held = [_innermost(ours, theirs)]
+        for place in held:
+            scores[place] += _INNERMOST
         for i, j in align_sequences(scores.astype(np.float32)):
             yield ours[i], theirs[j]
 
