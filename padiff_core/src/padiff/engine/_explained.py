@@ -16,7 +16,7 @@ from padiff.judging import explained_by_code
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
 from padiff.paths import parent
-from padiff.refinement import aligned
+from padiff.refinement import aligned, with_batches_divided
 from padiff.report import Finding, Phase
 from padiff.trace import Call
 
@@ -71,6 +71,7 @@ def _told(run: Run, known: Correspondence, wanted: Sequence[Finding]) -> Iterato
         if max(counts.values(), default=0) > _MOST:
             return
         evidence = run.evidence(trace, store, followed=False)
+        with_batches_divided(known, evidence)
         plain = {call.key: call for call in evidence.free().calls}
         judge = evidence.judged(_as_known(known, aligned(known, evidence)))
         yield from zip(map(id, wanted), explained_by_code(wanted, judge, plain), strict=True)

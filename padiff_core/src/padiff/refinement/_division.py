@@ -22,7 +22,7 @@ _MOST = 4
 
 def with_batches_divided(correspondence: Correspondence, evidence: Evidence) -> None:
     """Let the reference be read as if it had run on each batch by itself, where the candidate does."""
-    if not isinstance(evidence.reference, LocalSide) or any(call.module.operation for call in evidence.trace.calls):
+    if not isinstance(evidence.reference, LocalSide):
         return
     division = _division(correspondence, evidence.trace, evidence.free(correspondence.axes))
     if division is not None:
@@ -90,14 +90,14 @@ def _is_part(leaf: Leaf, share: Share, shapes: set[tuple[int, ...]]) -> bool:
 
 
 def _add_around(trace: Trace, share: Share, calls: set[Call], places: set[Place]) -> None:
-    """Divide what is called beside, of no parameters, and the composites that hold nothing else."""
+    """Divide what is called beside, of no parameters, and the composites that hold nothing else; operations within."""
     known = {place: leaf for call in calls for place, leaf in _places(call, share)}
     extents = {known[place].shape[share.axis] for place in places}
     homes = {call.parent for call in calls}
     for call in sorted(trace.calls, key=lambda call: call.end):
         inside = [child for child in call.children if not child.module.operation]
         beside = not inside and call.parent in homes
-        if call.parent is None or not (beside or (inside and calls.issuperset(inside))):
+        if call.parent is None or call.module.operation or not (beside or (inside and calls.issuperset(inside))):
             continue
         found = [place for place, leaf in _places(call, share) if leaf.shape[share.axis] in extents]
         if call not in calls and found:
@@ -106,6 +106,10 @@ def _add_around(trace: Trace, share: Share, calls: set[Call], places: set[Place]
             places.update(found)
         elif call in calls and not any(place in places for place, _ in _places(call, share)):
             places.update(found)
+    for call in trace.calls:
+        if call.module.operation and call.parent in calls:
+            calls.add(call)
+            places.update(place for place, leaf in _places(call, share) if leaf.shape[share.axis] in extents)
 
 
 def _ordered(
