@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -144,12 +145,33 @@ def test_a_module_that_another_stands_in_for_is_named_where_gradients_alone_tell
     assert "the reference calls second; the candidate has second, and never calls it" in str(report), str(report)
 
 
+class OwnNorm(rows.Module):
+    """A norm that the user wrote by hand."""
+
+    def __init__(self, features: int) -> None:
+        like = rows.LayerNorm(features)
+        self.weight, self.bias = like.weight, like.bias
+
+    def forward(self, x: Any) -> Any:
+        return functional.layer_norm(x, self.weight, self.bias, 1e-5)
+
+
+class PaddedNorm(columns.Layer):
+    """The same by the framework's, on one row more."""
+
+    def __init__(self, features: int) -> None:
+        self.ln = columns.LayerNormalization(features)
+
+    def forward(self, x: Any) -> Any:
+        return self.ln(functional.concat([x, x[:1]], 0))[:-1]
+
+
 class Block(rows.Module):
     """Two norms and two layers; ``norms`` says which norm is called for which."""
 
-    def __init__(self) -> None:
+    def __init__(self, norm: Any) -> None:
         self.n1, self.n2, self.mix, self.gate, self.up = (
-            *(rows.LayerNorm(4) for _ in range(2)),
+            *(norm(4) for _ in range(2)),
             *(rows.Linear(4, 4) for _ in range(3)),
         )
 
@@ -160,8 +182,8 @@ class Block(rows.Module):
 
 
 class Blocks(rows.Module):
-    def __init__(self) -> None:
-        self.blocks, self.head = rows.ModuleList(*(Block() for _ in range(3))), rows.Linear(4, 4)
+    def __init__(self, norm: Any = rows.LayerNorm) -> None:
+        self.blocks, self.head = rows.ModuleList(*(Block(norm) for _ in range(3))), rows.Linear(4, 4)
 
     def forward(self, x: Any) -> Any:
         for block in self.blocks:
@@ -172,9 +194,9 @@ class Blocks(rows.Module):
 class Ported(columns.Layer):
     """A block, of which ``calls`` says which layer is called for which."""
 
-    def __init__(self, calls: dict[str, str]) -> None:
+    def __init__(self, calls: dict[str, str], norm: Any) -> None:
         self.norm2, self.norm1, self.w1, self.w3, self.att = (
-            *(columns.LayerNormalization(4) for _ in range(2)),
+            *(norm(4) for _ in range(2)),
             *(columns.Dense(4, 4) for _ in range(3)),
         )
         self.calls = calls
@@ -189,8 +211,8 @@ class Ported(columns.Layer):
 
 
 class PortedBlocks(columns.Layer):
-    def __init__(self, calls: dict[str, str], numbers: Sequence[int]) -> None:
-        self.layers, self.out = columns.Layers(*(Ported(calls) for _ in range(3))), columns.Dense(4, 4)
+    def __init__(self, calls: dict[str, str], numbers: Sequence[int], norm: Any = columns.LayerNormalization) -> None:
+        self.layers, self.out = columns.Layers(*(Ported(calls, norm) for _ in range(3))), columns.Dense(4, 4)
         self.numbers = numbers
 
     def forward(self, x: Any) -> Any:
@@ -226,6 +248,20 @@ def test_a_layer_that_is_called_twice_is_one_source_wherever_its_line_runs(
         assert (source.reference.path or "").endswith(due), str(report)
         assert (source.candidate.path or "").endswith(called[0]), str(report)
         assert source.candidate.call == called[1], str(report)
+
+
+@pytest.mark.parametrize("calls", [{}, {"norm2": "norm1"}])
+def test_a_layer_that_wraps_another_and_is_called_twice_is_named(calls: dict[str, str]) -> None:
+    """The code of both norms was told as the cause, which is right: it is the line that calls the wrong one."""
+    report = padiff.diff(Blocks(OwnNorm), PortedBlocks(calls, range(3), PaddedNorm), X)
+    assert str(report).startswith("not aligned: 1 source in 3 places" if calls else "aligned"), str(report)
+    for source in report.sources:
+        said = [one.figures for one in source.evidence if one.kind == "another_layer"]
+        block = (source.candidate.path or "").rpartition(".")[0]
+        assert said == [{"called": f"{block}.norm1", "due": [f"{block}.norm2"]}], str(report)
+        line = int(str(source.candidate.location).rpartition(":")[2])
+        assert source.cause is None
+        assert 'self.of("norm2")(x)' in Path(__file__).read_text().splitlines()[line - 1], str(report)
 
 
 def stepping(base: Any, table: Any, linear: Any, *, at_once: bool) -> Any:

@@ -90,4 +90,5 @@ def _as_known(known: Correspondence, again: Correspondence) -> Correspondence:
 
 
 def _is_unexplained(one: Finding) -> bool:
-    return one.source and one.phase is Phase.FORWARD and one.cause is None and one.what.kind in ("input", "output")
+    of_code = one.phase is Phase.FORWARD and one.what.kind in ("input", "output") and not one.rests_on("another_layer")
+    return one.source and of_code and one.cause is None

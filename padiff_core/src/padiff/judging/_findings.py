@@ -31,6 +31,12 @@ def place_of(call: Call, *, at: Call | None = None, path: str | None = None, sta
     )
 
 
+def called_at(call: Call) -> Place:
+    """Name a call's place by the line that makes it, wherever its own code is."""
+    place = place_of(call)
+    return attrs.evolve(place, location=_line(call.frames) or place.location)
+
+
 def _location(call: Call, at: Call | None) -> str | None:
     """Return ``file:line`` of the user's code: where the child is called, else where the code itself is.
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import attrs
 
 from padiff.alignment import Alignment, Pair
-from padiff.judging._findings import place_of
+from padiff.judging._findings import called_at
 from padiff.judging._suspicion import Suspicion
 from padiff.parameters import Correspondence
-from padiff.paths import last, parent
+from padiff.paths import is_at, last, parent
 from padiff.report import Evidence, Finding, Phase, Verdict
 
 
@@ -26,13 +26,12 @@ class Misuse:
 
     def told(self, finding: Finding, pair: Pair) -> Finding:
         """Return a finding on what a layer gives as one on what is called."""
-        if self.at is not pair:
-            places = place_of(self.at.reference), place_of(self.at.candidate)
-            finding = attrs.evolve(finding, reference=places[0], candidate=places[1])
-        elif finding.rests_on("uncalled", "uncalled_holder"):
+        if self.at is pair and finding.rests_on("uncalled_holder"):
             return finding
+        kept = (one for one in finding.evidence if one.kind != "uncalled")
         evidence = Evidence.of("another_layer", called=self.called, due=list(self.due))
-        return attrs.evolve(finding, evidence=(*finding.evidence, evidence))
+        places = called_at(self.at.reference), called_at(self.at.candidate)
+        return attrs.evolve(finding, reference=places[0], candidate=places[1], evidence=(*kept, evidence))
 
 
 def misuses(suspicions: Sequence[Suspicion], known: Correspondence) -> dict[Suspicion, Misuse]:
@@ -41,31 +40,32 @@ def misuses(suspicions: Sequence[Suspicion], known: Correspondence) -> dict[Susp
     Where both hold the same, gradients of parameters tell it, and outputs do not.
     """
     pairs = {(one.reference.module.path, one.candidate.module.path) for one in known.matches if one.links}
-    matched = {theirs for _, theirs in pairs}
     found: dict[Suspicion, Misuse] = {}
     outputs = set()
     for one in sorted(suspicions, key=lambda one: one.phase is not Phase.FORWARD):
-        ours, called = one.pair.reference.path, one.pair.candidate.path
         tells = one.phase is Phase.FORWARD or (one.held is not None and one.pair.key not in outputs)
-        wrong = tells and one.arises and one.verdict is Verdict.DIFFERS and one.pair.candidate.leaf
-        if not wrong or called not in matched or (ours, called) in pairs:
+        wrong = tells and one.arises and one.verdict is Verdict.DIFFERS
+        if not wrong or any(known.alignment.of_candidate(call) for call in one.pair.candidate.children):
             continue
-        due = sorted(theirs for mine, theirs in pairs if mine == ours)
-        if due:
-            found[one] = _misuse(one.pair, due, known.alignment)
+        ours, theirs = one.pair.reference.path, one.pair.candidate.path
+        due = sorted(held for mine, held in pairs if is_at(mine, ours))
+        called = sorted(held for _, held in pairs if is_at(held, theirs))
+        if due and called and not {*due} & {*called}:
+            found[one] = _misuse(one.pair, called, due, known.alignment)
             if one.phase is Phase.FORWARD:
                 outputs.add(one.pair.key)
     return found
 
 
-def _misuse(pair: Pair, due: Sequence[str], alignment: Alignment) -> Misuse:
+def _misuse(pair: Pair, layers: Sequence[str], due: Sequence[str], alignment: Alignment) -> Misuse:
     """Return which call is of the wrong module: that of a block, where one of its layers is called in the block."""
-    called, name = pair.candidate.path, due[0]
-    layers = frozenset({called, *due})
+    called, name = layers[0], due[0]
+    both = frozenset({*layers, *due})
     while called and name and last(called) == last(name):
         called, name = parent(called), parent(name)
-    above = next((call for call in pair.candidate.ancestors() if call.path == called), None)
+    around = (pair.candidate, *pair.candidate.ancestors())
+    above = next((call for call in around if call.path == called), None)
     block = None if above is None else alignment.of_key(above.key)
     if block is None or len(due) > 1:
-        return Misuse(pair.candidate.path, tuple(due), pair, layers)
-    return Misuse(called, (name,), block, layers)
+        return Misuse(pair.candidate.path, tuple(due), pair, both)
+    return Misuse(called, (name,), block, both)

@@ -19,6 +19,8 @@ _Errors = Mapping[Hashable, float]
 _SETTLED = TOGETHER(epsilon_of("float32")) / SAME(epsilon_of(WIDE))
 """An error in float64, in units of `SAME`, up to which suspects are called right: constants may be kept in float32."""
 _NONE_RIGHT: _Wrong = math.inf, (), ()
+_NEARER = 2**-0.5
+"""How much nearer a wrong choice is than one before it if that is no chance: a fault beside makes all of them wrong."""
 
 
 def best_of(
@@ -54,7 +56,7 @@ def best_of(
                 wrong = (0, (), _wrong(errors)[1] if all(map(math.isfinite, errors)) else ())
                 if not place and max(errors, default=0.0) <= _SETTLED:
                     wrong = (0, (), ())  # right as it was, by what every call is judged by
-            if wrong < least:
+            if _outdoes(wrong, least):
                 best, least = choice, wrong
             if first and not any(least):
                 break
@@ -108,6 +110,13 @@ def _wrong(errors: Collection[float]) -> _Wrong:
     ran = all(map(math.isfinite, errors))
     count = sum(error > RIGHT for error in errors) if ran else math.inf
     return count, tuple(sorted(filter(None, errors), reverse=True)), ()
+
+
+def _outdoes(wrong: _Wrong, least: _Wrong) -> bool:
+    """Return whether a choice is better than one that is likelier: of two that are as often wrong, much nearer."""
+    if wrong[0] and wrong[0] == least[0]:
+        return math.hypot(*wrong[1]) < _NEARER * math.hypot(*least[1])
+    return wrong < least
 
 
 def judging_call(alignment: Alignment, pair: Pair) -> Pair:
