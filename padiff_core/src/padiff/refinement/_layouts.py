@@ -7,14 +7,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
 
 import attrs
 import numpy as np
 
 from padiff.grouping import grouped
-from padiff.judging import is_close
-from padiff.numerics import Array, difference, is_suspect
-from padiff.parameters import Arrangement, Correspondence, Link, Packing, UnitMatch, canonical, held_of
+from padiff.numerics import Array
+from padiff.parameters import Arrangement, Correspondence, Link, Packing, UnitMatch, canonical
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._search import best_of, judging_call
@@ -23,12 +23,14 @@ _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 """The number of a repeated layer in a path."""
 _MOST_LAYOUTS = 24
 _MOST_ARRANGEMENTS = 64
-_MOST_ORDERS = 48
+MOST_ORDERS = 48
 """Orders that are tried of parameters in one module: all of four, for all groups together and each alone."""
 _ROUNDS = 6
 """How often what lies in one call is gone through, part by part: one that is right now may show the next."""
 _FAILURES = 2
 """Repeated layers that no way makes right, behind which others are not tried in all ways any more."""
+_NEARER = 2**-0.5
+"""How much nearer an order of layers is than a likelier one if that is no chance, where a fault makes all wrong."""
 _ALIKE = 2
 """Layouts that are tried with each of these orders: all matrices straight, or all transposed."""
 
@@ -168,8 +170,10 @@ def _arranged(
     told = [m for one in packed for m in one.matches[: 1 if one.packing.layers else None]]
     choices = list(itertools.product(ways, laid))
     last = len([choice for choice in choices if usual.issuperset(choice[0])])
-    (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True, known=last, varied=varied)
-    for _ in range(0 if right or given_up or max(map(len, each)) < _MOST_ARRANGEMENTS else _ROUNDS):
+    many = max(map(len, each)) >= _MOST_ARRANGEMENTS
+    how: dict[str, Any] = {"known": last, "varied": varied, "nearer": _NEARER if layers and not many else 1.0}
+    (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True, **how)
+    for _ in range(_ROUNDS if many and not (right or given_up) else 0):
         before, nearby = best, [some[0].exchanges(way) for some, way in zip(groups, best, strict=True)]
         others = [(*best[:i], way, *best[i + 1 :]) for i, found in enumerate(nearby) for way in found]
         choices = [(some, laid[0]) for some in (best, *others)]
@@ -181,15 +185,15 @@ def _arranged(
         turned = [next(laid_each_way(order)) for order in itertools.islice(orders, _MOST_LAYOUTS)]
         choices = [(best, laid[0]), *itertools.islice(itertools.product(ways, turned), _MOST_ARRANGEMENTS)]
         (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True)
-    how = {packing: way for some, way in zip(groups, best, strict=True) for packing in some}
+    lie = {packing: way for some, way in zip(groups, best, strict=True) for packing in some}
     for one in packed:
-        correspondence = correspondence.arranged(one, how[one.packing])
+        correspondence = correspondence.arranged(one, lie[one.packing])
     held = [link.candidate.parameter.path for one in packed for match in one.matches for link in match.links]
     if not right:
-        guessed.update(how)
+        guessed.update(lie)
         return correspondence.leaving_open(held)
-    chosen.update(how)
-    return correspondence.settling({one.packed.path: one.named(way) for one, way in how.items()}, held)
+    chosen.update(lie)
+    return correspondence.settling({one.packed.path: one.named(way) for one, way in lie.items()}, held)
 
 
 def _oriented(
@@ -204,7 +208,7 @@ def _oriented(
         x: _as_shared(x, known.get(x.candidate.parameter.path)) for match in matches for x in match.links if x.open
     }
     ways = {link: way for link, way in shared.items() if way is not None}
-    now = tuple(_laid(match, ways) for match in matches)
+    now = tuple(laid(match, ways) for match in matches)
     told = frozenset(ways.values())
     choices = list(itertools.islice(laid_each_way(now, told), _MOST_LAYOUTS))
     if len(choices) > 1 or any(match.unnamed for match in now):
@@ -242,7 +246,7 @@ def _orders(matches: Sequence[UnitMatch], group: Sequence[int]) -> Iterator[tupl
 
 def _others(matches: Sequence[UnitMatch], group: Sequence[int], told: Set[Link]) -> Iterator[tuple[UnitMatch, ...]]:
     """Yield the matches with those of a group in other orders and layouts, the others as they are."""
-    for ordered in itertools.islice(itertools.chain([tuple(matches)], _orders(matches, group)), _MOST_ORDERS):
+    for ordered in itertools.islice(itertools.chain([tuple(matches)], _orders(matches, group)), MOST_ORDERS):
         yield ordered
         turns = any(link.open and link not in told for place in group for link in ordered[place].links)
         for ways in itertools.islice(laid_each_way([ordered[place] for place in group], told), turns * _ALIKE):
@@ -273,7 +277,7 @@ def laid_each_way(matches: Sequence[UnitMatch], told: Set[Link] = frozenset()) -
             for group, way in zip(groups.values(), chosen, strict=True)
             for link in group
         }
-        yield tuple(_laid(match, ways) for match in matches)
+        yield tuple(laid(match, ways) for match in matches)
 
 
 def _ways(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
@@ -295,7 +299,7 @@ def _ways(links: Sequence[Link]) -> Iterator[tuple[Link, ...]]:
             yield tuple(some[place] for some, place in zip(ways, places, strict=True))
 
 
-def _laid(match: UnitMatch, ways: Mapping[Link, Link]) -> UnitMatch:
+def laid(match: UnitMatch, ways: Mapping[Link, Link]) -> UnitMatch:
     """Return a match with some of its links lying in given ways."""
     return attrs.evolve(match, links=[ways.get(link, link) for link in match.links])
 
@@ -314,36 +318,3 @@ def _placed(link: Link, values: Array) -> Array:
     native = np.full(link.candidate.parameter.shape, -1)
     link.candidate.part.write(native, link.to_candidate(canonical(link.reference, values)))
     return native
-
-
-def with_layouts_by_value(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
-    """Choose each open layout by the values that both sides hold: where nothing is copied, they tell."""
-
-    def values(link: Link) -> tuple[Array, Array]:
-        ours, theirs = held_of(link, evidence.reference, evidence.candidate)
-        assert ours is not None
-        return ours, theirs
-
-    for packed in list(correspondence.packed):
-        packing = packed.packing
-        sums = {
-            choice: sum(difference(*values(link)).rel_l2 for match in packing.matches(choice) for link in match.links)
-            for choice in packing.arrangements()
-        }
-        correspondence = correspondence.arranged(packed, min(sums, key=sums.__getitem__))
-    for match in list(correspondence.open):
-        chosen, before = match, None
-        while chosen is not before:
-            before = chosen
-            apart = {
-                order: sum(difference(*values(link)).rel_l2 for link in order.links if not link.open)
-                for order in itertools.chain([chosen], itertools.islice(chosen.orders(), _MOST_ORDERS))
-            }
-            chosen = min(apart, key=apart.__getitem__)
-        ways = {}
-        for link in (link for link in chosen.links if link.open):
-            rest = [way for way in link.ways if not is_suspect(difference(*values(way)), values(way)[1].dtype)]
-            if rest and not is_close(*values(link), evidence.rule):
-                ways[link] = rest[0]
-        correspondence = correspondence.rematched({match: _laid(chosen, ways)})
-    return correspondence

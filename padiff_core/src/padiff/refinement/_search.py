@@ -19,8 +19,6 @@ _Errors = Mapping[Hashable, float]
 _SETTLED = TOGETHER(epsilon_of("float32")) / SAME(epsilon_of(WIDE))
 """An error in float64, in units of `SAME`, up to which suspects are called right: constants may be kept in float32."""
 _NONE_RIGHT: _Wrong = math.inf, (), ()
-_NEARER = 2**-0.5
-"""How much nearer a wrong choice is than one before it if that is no chance: a fault beside makes all of them wrong."""
 
 
 def best_of(
@@ -33,11 +31,13 @@ def best_of(
     first: bool = False,
     known: int = 0,
     varied: Callable[[Sequence[Choice]], bool] = lambda _: False,
+    nearer: float = 1.0,
 ) -> tuple[Choice, bool]:
     """Put in each choice, up to the ``first`` that none outdoes; leave and return the best, and whether it is right.
 
     So many of the choices, the first ones, are ``known`` from elsewhere: for these float64 is not asked. ``varied``
     says whether some of them differ in all that is to be chosen: what is wrong under each alike is wrong for itself.
+    One that is wrong in as much as one before it is better where its errors are less than ``nearer`` times as large.
     """
     best, least = choices[0], _NONE_RIGHT
 
@@ -56,7 +56,7 @@ def best_of(
                 wrong = (0, (), _wrong(errors)[1] if all(map(math.isfinite, errors)) else ())
                 if not place and max(errors, default=0.0) <= _SETTLED:
                     wrong = (0, (), ())  # right as it was, by what every call is judged by
-            if _outdoes(wrong, least):
+            if _outdoes(wrong, least, nearer):
                 best, least = choice, wrong
             if first and not any(least):
                 break
@@ -112,10 +112,9 @@ def _wrong(errors: Collection[float]) -> _Wrong:
     return count, tuple(sorted(filter(None, errors), reverse=True)), ()
 
 
-def _outdoes(wrong: _Wrong, least: _Wrong) -> bool:
-    """Return whether a choice is better than one that is likelier: of two that are as often wrong, much nearer."""
-    if wrong[0] and wrong[0] == least[0]:
-        return math.hypot(*wrong[1]) < _NEARER * math.hypot(*least[1])
+def _outdoes(wrong: _Wrong, least: _Wrong, nearer: float) -> bool:
+    if nearer < 1 and wrong[0] and wrong[0] == least[0]:
+        return math.hypot(*wrong[1]) < nearer * math.hypot(*least[1])
     return wrong < least
 
 
