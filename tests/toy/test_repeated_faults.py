@@ -192,6 +192,28 @@ def test_lines_that_differ_wherever_they_run_are_one_source(factors: Any, bias: 
     assert str(report).startswith(f"not aligned: {said}"), str(report)
 
 
+def turning(base: Any, linear: Any, stack: Any, axes: tuple[int, ...]) -> Any:
+    """Return a model of blocks of which one leaves out a line that the others run."""
+
+    class Block(base):
+        def __init__(self, turned: bool) -> None:
+            self.layer, self.turned = linear(4, 4), turned
+
+        def forward(self, x: Any) -> Any:
+            y = F.tanh(x)
+            return x + self.layer(y.transpose(*axes).reshape(2, 6, 4) if self.turned else y)
+
+    return stack(Block(True), Block(False), Block(True))
+
+
+def test_arguments_in_another_order_are_the_line_s_own() -> None:
+    """No block holds them: each place was a source where one block does not come to the line."""
+    right = turning(rows.Module, rows.Linear, rows.Sequential, (0, 2, 1))
+    report = padiff.diff(right, turning(columns.Layer, columns.Dense, columns.Stack, (1, 2, 0)), X)
+    assert str(report).startswith("not aligned: 1 source in 2 places"), str(report)
+    assert padiff.diff(right, turning(columns.Layer, columns.Dense, columns.Stack, (0, 2, 1)), X).aligned
+
+
 def stepping(base: Any, linear: Any, steps: int, names: str, slip: float = 1.0) -> Any:
     """Return a model of one residual block, called many times, whose own code may be a little off."""
 

@@ -250,6 +250,14 @@ def test_a_layer_that_is_called_twice_is_one_source_wherever_its_line_runs(
         assert source.candidate.call == called[1], str(report)
 
 
+def test_a_block_that_is_left_out_is_named() -> None:
+    """Its layers were listed as never called, and nothing said that it is what is missing."""
+    report = padiff.diff(Blocks(), PortedBlocks({}, (0, 1)), X)
+    (source,) = report.sources
+    said = [one.figures for one in source.evidence if one.kind == "uncalled"]
+    assert said == [{"reference": "blocks.2", "candidate": "layers.2"}], str(report)
+
+
 @pytest.mark.parametrize("calls", [{}, {"norm2": "norm1"}])
 def test_a_layer_that_wraps_another_and_is_called_twice_is_named(calls: dict[str, str]) -> None:
     """The code of both norms was told as the cause, which is right: it is the line that calls the wrong one."""

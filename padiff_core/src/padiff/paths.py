@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 
 def joined(path: str, name: str) -> str:
@@ -41,3 +41,8 @@ def below(path: str, top: str) -> str:
 def is_at(path: str, top: str) -> bool:
     """Return whether something is a module, or below."""
     return path == top or below(path, top) != ""
+
+
+def innermost(paths: Iterable[str]) -> str:
+    """Return the path of the innermost module that is, or holds, all that has some paths."""
+    return max(set[str].intersection(*({*upwards(path)} for path in paths)), key=len)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 import attrs
@@ -10,7 +11,7 @@ import attrs
 from padiff.paths import last
 from padiff.report import _words as words
 from padiff.report._compared import ComparedCall
-from padiff.report._finding import Finding, Phase, Verdict
+from padiff.report._finding import SIDES, Cause, Finding, Phase, Verdict
 from padiff.report._report import Report
 
 _Paths = tuple[str | None, str | None]
@@ -22,6 +23,9 @@ _NUMBER = re.compile(r"[(, =]-?\d*\.\d")
 """A number in an operation that is told: it may be what a block holds."""
 _OF_CODE = ("code", "code_alone", "taken")
 """Causes that are one at one line of the candidate's code, whichever calls run it: numbers may be what each holds."""
+_SAID = re.compile(r"-?[\w.]+(?![\w.]*[=\[(])")
+"""A number, or a word, that an operation is told: no keyword, and no value with its shape."""
+_SHAPE = re.compile(r"\b[a-z]\[[^]]*\]")
 _ONE_AS = {"input": "output", "buffer": "parameter", "updates": "updated_parameter"}
 """Kinds of which one cause is one fault: what one call's code gives, the next is given; many steps, and one step."""
 _GRADIENTS = ("parameter_gradient", "input_gradient")
@@ -72,10 +76,20 @@ def _is_set(source: Finding) -> bool:
 
 
 def _is_of_a_line(piece: Sequence[Finding]) -> bool:
-    known = [one for one in piece if one.cause is not None]
-    return bool(known) and all(
-        one.is_caused_by(*_OF_CODE) and one.candidate.location and not _NUMBER.search(str(one.cause)) for one in known
-    )
+    known = [(one.candidate.location, one.cause) for one in piece if one.cause is not None]
+    return bool(known) and all(location and _is_of_code(cause) for location, cause in known)
+
+
+def _is_of_code(cause: Cause) -> bool:
+    """Return whether a cause is the line's own: nothing that a block may hold, as another number is.
+
+    So are the same arguments in another order, or on what lies otherwise.
+    """
+    if cause.name == "arguments":
+        told = (_SHAPE.sub("", str(cause.parameters[side])) for side in SIDES)
+        ours, theirs = (Counter(_SAID.findall(one)) for one in told)
+        return ours == theirs
+    return cause.name in _OF_CODE and not _NUMBER.search(str(cause))
 
 
 def _ran(calls: Sequence[ComparedCall]) -> list[set[_Paths]]:

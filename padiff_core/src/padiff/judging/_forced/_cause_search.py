@@ -20,7 +20,7 @@ from padiff.judging._likeness import likeness, named_around
 from padiff.judging._suspicion import Ruling, Suspicion
 from padiff.numerics import CAST, TOGETHER, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence, UnitMatch
-from padiff.paths import below
+from padiff.paths import below, innermost
 from padiff.report import Cause, Evidence, Phase, Verdict
 from padiff.trace import Contrast, Described, Trace, contrasts
 
@@ -105,7 +105,7 @@ def with_uncalled_named(
     The module is never called, and no gradient reaches its parameters: whoever copied it forgot to call it.
     """
     uncalled = list(_uncalled(known, traces, forced))
-    made, holders = (dict(one) for one in (_made(uncalled, traces[0]), _holders(uncalled)))
+    made, holders = (dict(one) for one in (_made(uncalled, known, traces[0]), _holders(uncalled)))
     unused = {paths[0]: paths for _, paths in uncalled}
     for one in suspicions:
         spot, held = one.spot, one.held
@@ -136,12 +136,18 @@ def _uncalled(
 _Uncalled = Iterable[tuple[UnitMatch, tuple[str, str]]]
 
 
-def _made(uncalled: _Uncalled, trace: Trace) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield the tokens of what the reference's counterparts of modules without use give, with both paths."""
-    ours = trace.by_module()
-    for _, paths in uncalled:
-        for call in ours[paths[0]]:
-            yield from ((leaf.token, paths) for leaf in call.outputs if not call.children)
+def _made(uncalled: _Uncalled, known: Correspondence, trace: Trace) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield the tokens of what the reference's counterparts of modules without use give, with both paths.
+
+    That is also of what holds nothing but these: a block that the candidate leaves out.
+    """
+    partners = {paths[0]: paths[1] for _, paths in uncalled}
+    units = {match.reference.module.path for match in known.matches if match.links}
+    for call in reversed(trace.calls) if partners else ():  # a block's name says more than that of its last layer
+        inside = units.intersection(one.path for one in call.subtree())
+        if inside and inside <= partners.keys():
+            theirs = innermost([partners[path] for path in inside])
+            yield from ((leaf.token, (call.path, theirs)) for leaf in call.outputs)
 
 
 def _holders(uncalled: _Uncalled) -> Iterator[tuple[str, tuple[str, str]]]:
