@@ -12,6 +12,7 @@ from padiff.adapter import Tensor
 from padiff.alignment import Pair
 from padiff.forcing._checks import Spot, Values
 from padiff.numerics import SAME, difference, epsilon, same_numbers
+from padiff.recording import marks
 
 _MASKED = -1e3
 
@@ -19,7 +20,7 @@ _MASKED = -1e3
 def keeps_its_own(spot: Spot, reference: NDArray[Any], tensor: Tensor) -> bool:
     """Return whether a different value is left as it is: it may say the same in the candidate's own spelling."""
     candidate = tensor.view()
-    if tensor.differentiable:
+    if spot.reference.differentiable:  # in a replay all of the candidate is
         return _is_masked_before(spot, reference, candidate)
     return says_the_same(spot, reference, candidate)
 
@@ -34,7 +35,10 @@ def says_the_same(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) 
         kinds = spot.pair.reference.module.kind, spot.pair.candidate.module.kind
         return spot.reference.path != spot.candidate.path and (kinds[0] is None or kinds[0] != kinds[1])
     ours, theirs = (np.asarray(array, dtype=np.float32) for array in (reference, candidate))
-    return _leaves_or_masks(ours) and _leaves_or_masks(theirs) and bool(((ours == 0) == (theirs == 0)).all())
+    if _leaves_or_masks(ours) and _leaves_or_masks(theirs):
+        return bool(((ours == 0) == (theirs == 0)).all())
+    added, told = (ours, theirs) if _leaves_or_masks(ours) else (theirs, ours)
+    return is_added_mask(added) and marks(told) and len({*((added == 0) == (told == 0)).flat}) == 1
 
 
 def is_added_mask(value: NDArray[Any]) -> bool:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import attrs
 
-from padiff.alignment import Alignment, Pair
+from padiff.alignment import BY_PLACE, Alignment, Pair
 from padiff.judging._findings import called_at
 from padiff.judging._suspicion import Suspicion
 from padiff.parameters import Correspondence
 from padiff.paths import is_at, last, parent
 from padiff.report import Evidence, Finding, Phase, Verdict
+from padiff.trace import Call
 
 
 @attrs.frozen
@@ -59,13 +60,15 @@ def misuses(suspicions: Sequence[Suspicion], known: Correspondence) -> dict[Susp
 
 def _misuse(pair: Pair, layers: Sequence[str], due: Sequence[str], alignment: Alignment) -> Misuse:
     """Return which call is of the wrong module: that of a block, where one of its layers is called in the block."""
-    called, name = layers[0], due[0]
+    called, name, ours = layers[0], due[0], pair.reference.path
     both = frozenset({*layers, *due})
     while called and name and last(called) == last(name):
-        called, name = parent(called), parent(name)
-    around = (pair.candidate, *pair.candidate.ancestors())
-    above = next((call for call in around if call.path == called), None)
-    block = None if above is None else alignment.of_key(above.key)
-    if block is None or len(due) > 1:
+        called, name, ours = parent(called), parent(name), parent(ours)
+    above, holder = _at_or_above(pair.reference, ours), _at_or_above(pair.candidate, called)
+    if above is None or holder is None or len(due) > 1:
         return Misuse(pair.candidate.path, tuple(due), pair, both)
-    return Misuse(called, (name,), block, both)
+    return Misuse(called, (name,), alignment.of_key(holder.key) or Pair(above, holder, BY_PLACE), both)
+
+
+def _at_or_above(call: Call, path: str) -> Call | None:
+    return next((one for one in (call, *call.ancestors()) if one.path == path), None)

@@ -85,7 +85,7 @@ def added_up(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
 
 def keys_and_values(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     """Yield the keys and values of one attention without counterpart: all its units take what it is given, as one."""
-    lone = (unit for unit in graph.units if unit in unmatched and unit.name in _OF_MEMORY)
+    lone = (unit for unit in graph.units if unit in unmatched and unit.name in _OF_MEMORY and is_map(unit))
     return several(grouped(lone, lambda unit: unit.module.path))
 
 

@@ -89,12 +89,12 @@ def truth_values(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> frozenset[
     One side multiplies by a mask, the other asks where it is zero: both are right.
     """
     given = [np.asarray(leaf) for _, leaf in leaves((args, dict(kwargs)), is_array)]
-    marks = {i for i, one in enumerate(given) if one.dtype.kind == "f" and _marks(one.flat[:_GLANCE]) and _marks(one)}
-    marks = {i for i in marks if given[i].any() and not given[i].all()}
-    return frozenset(marks) if len(marks) < len(given) else frozenset()
+    found = {i for i, one in enumerate(given) if one.dtype.kind == "f" and marks(one.flat[:_GLANCE]) and marks(one)}
+    found = {i for i in found if given[i].any() and not given[i].all()}
+    return frozenset(found) if len(found) < len(given) else frozenset()
 
 
-def _marks(array: Array) -> bool:
+def marks(array: Array) -> bool:
     """Return whether an array holds zeros and ones alone."""
     return bool(((array == 0) | (array == 1)).all())
 

@@ -20,8 +20,8 @@ from padiff.refinement._search import best_of, judging_call
 
 _MOST = 48
 """Exchanges that are tried for one call."""
-_LAYOUTS = 6
-"""Layouts that are tried with each of them, of what has several."""
+_LAYOUTS = 24
+"""Layouts of others that are tried with the exchange of two that have one; with that of others fewer."""
 Place = tuple[int, int]
 """Which of some matches, and which of its links."""
 
@@ -58,7 +58,10 @@ def used_by_own_code(correspondence: Correspondence) -> dict[Pair, list[UnitMatc
 
 
 def _exchanged(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, ...]]:
-    """Yield the matches with the partners of two parameters exchanged, in each layout that these may have then."""
+    """Yield the matches with the partners of two parameters exchanged, in each layout that these may have then.
+
+    Those of few layouts come first, and layouts of others as they are now.
+    """
     links = {
         (i, j): link
         for i, match in enumerate(matches)
@@ -70,13 +73,18 @@ def _exchanged(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, ...]]:
         ours = [matches[i].reference.name_of(links[i, j].reference) for i, j in places]
         theirs = [matches[i].candidate.name_of(links[i, j].candidate) for i, j in places]
         open_ones += [places[n] for n in in_doubt(ours, theirs)]
+    found: list[list[tuple[UnitMatch, ...]]] = []
     for one, other in itertools.combinations(sorted(open_ones), 2):
         crossed = [
             ways_between(links[a].role, links[a].reference, links[b].candidate) for a, b in ((one, other), (other, one))
         ]
-        for ways in itertools.product(*crossed):
-            exchanged = _with_links(matches, dict(zip((one, other), ways, strict=True)))
-            yield from itertools.islice(laid_each_way(exchanged), _LAYOUTS)
+        each = (dict(zip((one, other), ways, strict=True)) for ways in itertools.product(*crossed))
+        found.append([_with_links(matches, lying) for lying in each])
+    for ways, pairs in sorted(grouped(found, len).items()):
+        exchanged = [*itertools.chain(*pairs)]
+        yield from exchanged
+        for some in exchanged:
+            yield from itertools.islice(laid_each_way(some), _LAYOUTS // ways)
 
 
 def _with_links(matches: Sequence[UnitMatch], links: dict[Place, Link]) -> tuple[UnitMatch, ...]:

@@ -126,7 +126,7 @@ class BothCodes:
         turned: set[int] = set()
         for leaf in (leaf for call in theirs for leaf in call.inputs if leaf.token in outside[1]):
             same = next((token for token in state.right.get(leaf.token, ()) if token in letters), None)
-            if same is not None:
+            if same is not None and not self.is_turned(state.values[leaf.token], [same]):
                 other = shapes[same] != leaf.shape
                 turned |= {same} if other else set()
                 told[leaf.token] = f"{letters[same]}{list(leaf.shape) if other else ''}"

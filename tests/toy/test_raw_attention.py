@@ -1,0 +1,101 @@
+"""Port an attention of matrices that no rule speaks of, with positions of its own, and a mask in another spelling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+X = np.random.default_rng(0).standard_normal((2, 5, 8)).astype(np.float32)
+HIDDEN = np.triu(np.ones((5, 5), np.float32), 1)
+POSITIONS = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
+
+
+def scores(q: Any, k: Any) -> Any:
+    return q @ k.transpose(0, 1, 3, 2)
+
+
+class Attention(rows.Module):
+    """Matrices of (features, heads, size), in attributes, and what is added to queries before either product."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.r, self.o = (rows.parameter(8, 2, 4, scale=0.4) for _ in range(5))
+        self.content_bias, self.position_bias = rows.parameter(2, 1, 4), rows.parameter(2, 1, 4)
+
+    def forward(self, x: Any, hidden: Any) -> Any:
+        q, k, v, r = (
+            (y @ matrix.reshape(8, 8)).reshape(-1, 5, 2, 4).transpose(0, 2, 1, 3)
+            for y, matrix in ((x, self.q), (x, self.k), (x, self.v), (rows.Tensor(POSITIONS[None]), self.r))
+        )
+        found = scores(q + self.content_bias, k) + scores(q + self.position_bias, r)
+        found = F.softmax(found * 0.5 + hidden * -1e30) @ v
+        return found.transpose(0, 2, 1, 3).reshape(-1, 5, 8) @ self.o.reshape(8, 8).transpose(1, 0)
+
+
+class Block(rows.Module):
+    def __init__(self) -> None:
+        self.attention, self.norm, self.into = Attention(), rows.LayerNorm(8), rows.Linear(8, 8)
+
+    def forward(self, x: Any, hidden: Any) -> Any:
+        return self.into(self.norm(x + self.attention(x, hidden)))
+
+
+class Model(rows.Module):
+    def __init__(self) -> None:
+        self.one, self.two = Block(), Block()
+
+    def forward(self, x: Any) -> Any:
+        hidden = rows.Tensor(HIDDEN)
+        return self.two(self.one(x, hidden), hidden)
+
+
+class Port(columns.Layer):
+    """The same of layers; ``fault`` says what of it is another."""
+
+    def __init__(self, fault: str) -> None:
+        self.wq, self.wk, self.wv, self.wr, self.wo = (columns.Dense(8, 8, bias=False) for _ in range(5))
+        self.position, self.content, self.fault = columns.weight(2, 1, 4), columns.weight(2, 1, 4), fault
+
+    def heads(self, y: Any) -> Any:
+        return y.reshape(-1, 5, 2, 4).transpose(0, 2, 1, 3)
+
+    def forward(self, x: Any, bias: Any) -> Any:
+        q, k, v = (self.heads(layer(x)) for layer in (self.wq, self.wk, self.wv))
+        r = self.heads(self.wr(columns.Tensor(POSITIONS[None])))
+        found = scores(q + self.content, k) + scores(q + self.position, r)
+        found = F.softmax(found * (0.55 if self.fault == "scale" else 0.5) + bias) @ v
+        return self.wo(found.transpose(0, 2, 1, 3).reshape(-1, 5, 8))
+
+
+class PortedBlock(columns.Layer):
+    def __init__(self, fault: str) -> None:
+        self.attn, self.ln, self.up = Port(fault), columns.LayerNormalization(8), columns.Dense(8, 8)
+
+    def forward(self, x: Any, bias: Any) -> Any:
+        return self.up(self.ln(x + self.attn(x, bias)))
+
+
+class Ported(columns.Layer):
+    def __init__(self, fault: str = "") -> None:
+        self.a, self.b, self.fault = PortedBlock(fault), PortedBlock(fault), fault
+
+    def forward(self, x: Any) -> Any:
+        bias = columns.Tensor((HIDDEN.T if self.fault == "mask" else HIDDEN) * np.float32(-1e30))
+        return (self.a if self.fault == "again" else self.b)(self.a(x, bias), bias)
+
+
+@pytest.mark.parametrize("fault", ["", "scale", "mask", "again"])
+def test_matrices_in_attributes_are_told_apart_by_what_they_give(fault: str) -> None:
+    """Two that are named ``k`` and ``v`` ended in an error, and ones where the port adds -1e30 were a source."""
+    report = padiff.diff(Model(), Ported(fault), X)
+    assert report.aligned == (not fault), str(report)
+    if fault == "mask":
+        assert any(str(one.what) == "input 'bias' of a" for one in report.sources), str(report)
+    if fault == "again":  # of the block, not of each of its layers
+        said = [one.figures for source in report.sources for one in source.evidence if one.kind == "another_layer"]
+        assert said == [{"called": "a", "due": ["b"]}], str(report)
