@@ -121,6 +121,45 @@ def test_a_layer_that_is_called_for_another_is_one_source(due: int) -> None:
     assert said == [{"called": "layers.2", "due": [f"layers.{due}"]}], str(report)
 
 
+class Feeding(rows.Module):
+    """A layer, and a norm beside two layers."""
+
+    def __init__(self) -> None:
+        self.mix, self.up, self.down = rows.Linear(4, 4), rows.Linear(4, 6), rows.Linear(6, 4)
+        self.norm = rows.LayerNorm(4)
+
+    def forward(self, x: Any) -> Any:
+        x = x + functional.tanh(self.mix(x))
+        return x + self.down(functional.tanh(self.up(self.norm(x))))
+
+
+class InStacks(columns.Layer):
+    """Blocks that hold their norm; one of them is called in all rounds, or each in its own."""
+
+    def __init__(self, *, first: bool) -> None:
+        layers = (
+            (columns.LayerNormalization(4), columns.Dense(4, 6), columns.Tangent(), columns.Dense(6, 4))
+            for _ in range(2)
+        )
+        self.stacks, self.first = columns.Layers(*(columns.Stack(*some) for some in layers)), first
+        self.mixes = columns.Layers(columns.Dense(4, 4), columns.Dense(4, 4))
+
+    def forward(self, x: Any) -> Any:
+        for i in range(2):
+            x = x + functional.tanh(self.mixes[i](x))
+            x = x + self.stacks[0 if self.first else i](x)
+        return x
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_block_without_counterpart_that_is_called_for_another_is_one_source(first: bool) -> None:
+    """Each layer was one, and the gradients of its norm another."""
+    report = padiff.diff(rows.Sequential(Feeding(), Feeding()), InStacks(first=first), X)
+    assert len(report.sources) == first, str(report)
+    said = [x.figures for one in report.sources for x in one.evidence if x.kind == "another_layer"]
+    assert said == [{"called": "stacks.0", "due": ["stacks.1"]}] * first, str(report)
+
+
 def normed(base: Any, linear: Any, norm: Any, *, again: bool) -> Any:
     """Return a model of two norms, which have the same weights yet; or one of them is used twice."""
 
