@@ -282,3 +282,78 @@ class Ported(columns.Layer):
 def test_blocks_in_lists_of_other_names_are_one_source() -> None:
     report = padiff.diff(Stages(), columns.Stack(*(Ported(F.gelu) for _ in range(4))), X)
     assert str(report).startswith("not aligned: 1 source in 4 places"), str(report)
+
+
+def summed(base: Any, linear: Any, norm: Any, fault: str = "") -> Any:
+    """Return a model of two rounds, each of a norm and two layers with what is added to them."""
+
+    class Round(base):
+        def __init__(self) -> None:
+            self.norm, self.mix, self.feed = norm(4), linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = self.norm(x)
+            x = (y if fault == "normed" else x) + (F.relu if fault == "relu" else F.tanh)(self.mix(y))
+            return x + F.tanh(self.feed(x))
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.first, self.one, self.two = linear(4, 4), Round(), Round()
+
+        def forward(self, x: Any) -> Any:
+            return self.two(self.one(self.first(x)))
+
+    return Model()
+
+
+def flat(fault: str) -> Any:
+    class Model(columns.Layer):
+        def __init__(self) -> None:
+            self.first = columns.Dense(4, 4)
+            self.norms = columns.Layers(*(columns.LayerNormalization(4) for _ in range(2)))
+            self.mixes, self.feeds = (columns.Layers(columns.Dense(4, 4), columns.Dense(4, 4)) for _ in range(2))
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x)
+            for norm, mix, feed in zip(self.norms, self.mixes, self.feeds, strict=True):
+                y = norm(x)
+                x = (y if fault else x) + F.tanh(mix(y))
+                x = x + F.tanh(feed(x))
+            return x
+
+    return Model()
+
+
+@pytest.mark.parametrize("fault", ["", "normed"])
+def test_a_line_is_one_source_whatever_the_cause_is_called_in_each_round(fault: str) -> None:
+    """Where a round adds to what a layer gives, that was a cause; where it adds to a sum, the lack of this sum."""
+    report = padiff.diff(summed(rows.Module, rows.Linear, rows.LayerNorm), flat(fault), X)
+    assert report.aligned == (not fault), str(report)
+    assert not fault or "1 source in 2 places" in str(report), str(report)
+    assert len({one.cause.name for one in report.sources}) == (2 if fault else 0), str(report)
+
+
+def pooled(base: Any, linear: Any, function: str) -> Any:
+    """Return a model of two blocks that add the mean, or the sum, of values of another size; points first, or not."""
+
+    class Block(base):
+        def __init__(self, n: int, m: int) -> None:
+            self.layer = linear(n, m)
+
+        def forward(self, x: Any) -> Any:
+            return x + getattr(self.layer(x), function)(-1, keepdims=True)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.one, self.middle, self.two = Block(4, 4), linear(4, 5), Block(5, 5)
+
+        def forward(self, x: Any) -> Any:
+            axes = (1, 0, 2) if function == "sum" else (0, 1, 2)
+            return self.two(self.middle(self.one(x.transpose(*axes)))).transpose(*axes)
+
+    return Model()
+
+
+def test_a_line_is_one_source_whatever_shapes_it_is_given() -> None:
+    report = padiff.diff(pooled(rows.Module, rows.Linear, "mean"), pooled(columns.Layer, columns.Dense, "sum"), X)
+    assert "1 source in 2 places" in str(report), str(report)

@@ -21,6 +21,8 @@ _SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "frozen", 
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
 _NUMBER = re.compile(r"[(, =]-?\d*\.\d")
 """A number in an operation that is told: it may be what a block holds."""
+_SHAPE = re.compile(r"(?<=\b\w)\[[\d, ]*\]")
+"""The shape of a value that an operation is told to take: it differs with what a block is given."""
 _OF_CODE = ("code", "code_alone", "taken")
 """Causes that are one at one line of the candidate's code, whichever calls run it: numbers may be what each holds."""
 _SAID = re.compile(r"-?[\w.]+(?![\w.]*[=\[(])")
@@ -125,13 +127,17 @@ def _names(paths: _Paths) -> tuple[str, ...]:
 def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
     """Put sources together that are one fault: the same lines of code on both sides, or one setting."""
     groups: dict[object, list[list[Finding]]] = {}
+    known: dict[object, object] = {}
     for number, piece in enumerate(_pieces(sources)):
         key: object = number
         if _is_set(piece[0]):
             kind = _ONE_AS.get(piece[0].what.kind, piece[0].what.kind)
             key = (piece[0].phase, kind, piece[0].verdict, piece[0].cause)
         elif _is_of_a_line(piece):
-            key = tuple(dict.fromkeys(_line(one) for one in piece if one.cause is not None))
+            lines = tuple(dict.fromkeys(_line(one) for one in piece if one.cause is not None))
+            told = frozenset(one.cause.name for one in piece if one.cause is not None)
+            # In another round of a loop, or another call, the cause of what one layer takes may have another name.
+            key = known.setdefault((lines, _what(piece[0])), (lines, told))
         elif all(one.cause is not None or (one.reference.location and one.candidate.location) for one in piece):
             key = tuple(map(_code, piece))
         groups.setdefault(key, []).append(piece)
@@ -139,15 +145,17 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
 
 
 def _line(source: Finding) -> object:
-    """Return the line of the candidate's that is wrong: shapes in what it calls differ with what it is given."""
-    cause = source.cause and source.cause.name
-    return source.phase, source.verdict, cause, source.candidate.location
+    """Return the line of the candidate's that is wrong."""
+    return source.phase, source.verdict, source.candidate.location
 
 
 def _code(source: Finding) -> object:
     code = tuple((side.class_name, side.location) for side in (source.reference, source.candidate))
-    what = attrs.astuple(source.what)[:-1], re.sub(r"\d+", "*", source.what.taker)  # wherever in a list
-    return (source.phase, what, source.verdict, source.cause, code)
+    return (source.phase, _what(source), source.verdict, _SHAPE.sub("", str(source.cause)), code)
+
+
+def _what(source: Finding) -> object:
+    return attrs.astuple(source.what)[:-1], re.sub(r"\d+", "*", source.what.taker)  # wherever in a list
 
 
 def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
