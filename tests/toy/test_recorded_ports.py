@@ -233,18 +233,47 @@ class Mixed(rows.Module):
 
 
 class Squashed(rows.Module):
-    def __init__(self, *, detached: bool = False) -> None:
+    def __init__(self, detached: str = "") -> None:
         self.mixed, self.detached = Mixed(), detached
 
     def forward(self, x: Any) -> Any:
+        x = type(x)(x.data) if self.detached == "all" else x
         squashed = functional.tanh(x)
-        return self.mixed(x, x * (type(x)(squashed.data) if self.detached else squashed))
+        return self.mixed(x, x * (type(x)(squashed.data) if self.detached == "path" else squashed))
 
 
-@pytest.mark.parametrize("detached", [False, True])
-def test_the_gradient_of_an_input_is_what_the_model_gives(tmp_path: Path, detached: bool) -> None:
-    """It was told at a call inside that is given the input, too, and said to be computed in another way."""
+@pytest.mark.parametrize("detached", ["", "path", "all"])
+def test_the_gradient_of_an_input_is_what_the_model_gives(tmp_path: Path, detached: str) -> None:
+    """It was told at a call inside that takes the input, too, and said to be computed in another way; or not at all."""
     x = np.random.default_rng(0).standard_normal((5, SIZE)).astype(np.float32)
-    report = compared(tmp_path, (Squashed(), Squashed(detached=detached)), x, learned=True)
-    assert report.aligned is not detached, str(report)
+    report = compared(tmp_path, (Squashed(), Squashed(detached)), x, learned=True)
+    assert report.aligned is not bool(detached), str(report)
     assert {one.phase.value for one in report.sources} == ({"backward"} if detached else set()), str(report)
+
+
+class Three(rows.Module):
+    def __init__(self) -> None:
+        self.layer = rows.Linear(SIZE, SIZE)
+
+    def forward(self, x: Any, y: Any, z: Any) -> Any:
+        return self.layer(x) * y + z
+
+
+class Handing(rows.Module):
+    """Give a call three values, of which the last is used before."""
+
+    def __init__(self, *, detached: bool = False) -> None:
+        self.three, self.last, self.detached = Three(), rows.Linear(SIZE, SIZE), detached
+
+    def forward(self, x: Any) -> Any:
+        z = functional.tanh(x)
+        twice = z + (type(x)(z.data) if self.detached else z)
+        y = x + twice
+        return self.last(self.three(y * y, y, z)), twice
+
+
+def test_a_gradient_of_what_a_call_inside_is_given_may_be_wrong(tmp_path: Path) -> None:
+    """Its number among the inputs of that call was taken for one among the model's: it has a single input."""
+    x = np.random.default_rng(0).standard_normal((5, SIZE)).astype(np.float32)
+    report = compared(tmp_path, (Handing(), Handing(detached=True)), x, learned=True)
+    assert {one.phase.value for one in report.sources} == {"backward"}, str(report)

@@ -90,10 +90,14 @@ def tells_nothing(*traces: Trace) -> tuple[bool, bool]:
 
 
 def is_awaited(spot: Spot, traces: tuple[Trace, Trace], given: tuple[set[int], set[int]]) -> bool:
-    """Return whether both runs would have kept a gradient if it had come, to what no script has ``given``."""
+    """Return whether both runs would have kept a gradient if it had come.
+
+    What a script has ``given`` it may have asked for none of; not what can get one on both sides.
+    """
     ran = all(trace.gradients for trace in traces)
-    asked = spot.reference.token in given[0] or spot.candidate.token in given[1]
-    return is_told(spot, traces) and ran and not asked
+    made = spot.reference.token not in given[0] and spot.candidate.token not in given[1]
+    asked = made or (spot.reference.differentiable and spot.candidate.differentiable)
+    return is_told(spot, traces) and ran and asked
 
 
 def is_told(spot: Spot, traces: tuple[Trace, Trace]) -> bool:

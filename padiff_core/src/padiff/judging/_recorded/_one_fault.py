@@ -148,5 +148,7 @@ def _is_read(one: Finding, alignment: Alignment) -> bool:
 
 def _token(one: Finding, pair: Pair) -> int | None:
     """Return the tensor of a call's inputs whose gradient a finding is on, which a call in front gave."""
-    given = one.what.kind == "input_gradient" and _is_end(pair) and one.what.index is not None
-    return pair.candidate.inputs[one.what.index or 0].token if given else None
+    if one.what.kind != "input_gradient" or one.what.index is None or not _is_end(pair):
+        return None
+    given = pair.candidate.inputs[one.what.index : one.what.index + 1]  # none where it is a call's inside
+    return next((leaf.token for leaf in given if leaf.path == one.what.name), None)
