@@ -89,3 +89,23 @@ def test_recorded_runs_are_judged_by_their_losses_too(tmp_path: Path, scale: flo
             recorder.step(loss.data)
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert [(source.what.kind, source.candidate.path) for source in report.sources] == sources, str(report)
+
+
+class Critic(rows.Module):
+    def __init__(self) -> None:
+        self.body, self.head = rows.Linear(6, 6), rows.Linear(6, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.body(x).tanh())
+
+
+@pytest.mark.parametrize("more", [0.0, 1e-4])
+def test_a_loss_whose_terms_cancel_rounds_as_these_do(more: float) -> None:
+    """A critic's, of real inputs and of others that score nearly as much: a right port was a source."""
+    x = np.concatenate([np.tile(X, (8, 1)), np.tile(X, (8, 1)) + np.float32(1e-5)])
+    half, signs = len(x) // 2, np.where(np.arange(len(x)) < len(x) // 2, 1, -1).astype(np.float32)[:, None]
+    ours = lambda y: y[:half].mean() - y[half:].mean()  # noqa: E731
+    theirs = lambda y: (y * type(y)(signs)).sum() / np.float32(half) + more  # noqa: E731
+    np.random.seed(0)
+    report = padiff.diff(Critic(), Critic(), x, loss=(ours, theirs))
+    assert [one.phase.value for one in report.sources] == ["loss"] * bool(more), str(report)

@@ -17,7 +17,7 @@ from padiff.judging._findings import finding_at, place_of
 from padiff.judging._shapes import described, other_shape, sides_described, within_code
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
-from padiff.numerics import LOSS, NEGLIGIBLE, SAME, VANISHES, epsilon_of
+from padiff.numerics import LOSS, NEGLIGIBLE, SAME, VANISHES, epsilon_of, is_float, product_norm
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import Leaf, Trace
 
@@ -67,6 +67,7 @@ def unlike_shapes(alignment: Alignment, step: int) -> Iterator[Finding]:
 
 def loss_finding(
     losses: tuple[float | None, float | None],
+    trace: Trace,
     root: Pair,
     rule: Rule | None,
     step: int,
@@ -76,6 +77,8 @@ def loss_finding(
 ) -> Iterator[Finding]:
     """Yield the loss, where it differs by more than the ``outputs`` that it was made of do, relative L2.
 
+    One whose terms cancel (a critic's, an advantage's) is held to what these make of it: to first order each output
+    times its gradient, of the reference's ``trace``.
     Both may have been computed in a narrower type: what float32 holds exactly was, but for one number in 2^29. The
     ``places`` are those of the functions that make it, where these are known.
     """
@@ -87,7 +90,11 @@ def loss_finding(
     with np.errstate(over="ignore"):
         narrow = all(float(np.float32(loss)) == loss for loss in (ours, theirs))
     bound = max(LOSS(max(eps, single) if narrow else eps), VANISHES * outputs)
-    if rule(np.asarray(ours), np.asarray(theirs)) if rule else error <= bound * max(abs(ours), abs(theirs)):
+    if (
+        rule(np.asarray(ours), np.asarray(theirs))
+        if rule
+        else error <= bound * max(abs(ours), abs(theirs), *_terms(trace, root))
+    ):
         return
     around = places or (place_of(root.reference, stack=False), place_of(root.candidate, stack=False))
     yield Finding(
@@ -100,6 +107,14 @@ def loss_finding(
         source=outputs <= SAME(max(eps, epsilon_of(*(leaf.dtype for leaf in root.candidate.outputs)))),
         step=step,
     )
+
+
+def _terms(trace: Trace, root: Pair) -> Iterator[float]:
+    """Yield how large the terms are, root of the sum of squares, that each output makes of the loss."""
+    for leaf in root.reference.outputs:
+        value, gradient = trace.value(leaf), trace.gradient(leaf)
+        if value is not None and gradient is not None and is_float(value) and value.shape == gradient.shape:
+            yield product_norm(value, gradient)
 
 
 def unmatched_outputs(alignment: Alignment, step: int, judged: Callable[[int, Leaf], bool]) -> Iterator[Finding]:

@@ -86,7 +86,7 @@ class Outcome(Gathered):
         found += self._by_setting(suspicions, step)
         rule = rule_of_numbers(self.options.tolerance)
         places = Place("", location=self.given[0].loss_location), Place("", location=self.given[1].loss_location)
-        found += loss_finding((trace.loss, judge.forced.loss), root, rule, step, places=places)
+        found += loss_finding((trace.loss, judge.forced.loss), trace, root, rule, step, places=places)
         sources = {one.candidate.path for one in found if one.source}
         found += (
             attrs.evolve(one, source=one.candidate.path in ("", None) or one.candidate.path not in sources)

@@ -222,7 +222,7 @@ class Recorded(Gathered):
         if size is None:  # what the loss is made of shows in no output of both
             size = math.inf if any(one.source for one in found) else 0.0
         losses = traces[0].loss, traces[1].loss
-        loss = loss_finding(losses, alignment.pairs[0], self.rule, step, outputs=size)
+        loss = loss_finding(losses, traces[0], alignment.pairs[0], self.rule, step, outputs=size)
         found += (of_the_model(one, models) for one in loss)
         found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
         return found
