@@ -100,11 +100,11 @@ class Settler:
     def in_parts(self, check: Check, asked: Question) -> tuple[Question, Ruling]:
         """Rule on a value by its small parts that are apart; return what was asked of: a part, where that is a fault.
 
-        Of a part that is together in float64 nothing is said: what the whole makes of it may be rounding.
+        Nothing but float64 tells of one: natively it may be what rounding left of larger numbers.
         """
         for part in check.parts:
             ruling = self.settle(one := asked.of(part))
-            if ruling.verdict is Verdict.DIFFERS:
+            if ruling.verdict is Verdict.DIFFERS and ruling.rests_on("float64_differs"):
                 extent = check.spot.reference.shape[part.axis]
                 said = Evidence.of("small_part", count=len(part.places), extent=extent, axis=part.axis)
                 return one, ruling.resting_on(said)

@@ -101,7 +101,10 @@ def _is_proven(gaps: Sequence[Gap], judge: Judge) -> bool:
 
 
 def _is_within(gaps: Sequence[Gap], response: Response) -> bool:
-    return all(response.explains(gap) and gap.rel_l2 <= SAME(gap.eps) for gap in gaps)
+    return all(
+        gap.rel_l2 <= (Ends.negligible(gap.eps) if gap.part else min(response.bound(gap), SAME(gap.eps)))
+        for gap in gaps
+    )
 
 
 def _proven(by: By, gaps: Sequence[Gap], response: Response) -> Proof:
@@ -188,7 +191,7 @@ def _explained(
                 return Proof("float64", apart, vanished, figure, largest, leap)
     by: By = "candidate" if is_recorded(sides[0]) and response is None else "disturbed"
     response = _disturbed(sides, tasks, native, wholes) if response is None else response
-    unexplained = [gap for gap in gaps if not response.explains(gap)]
+    unexplained = [gap for gap in gaps if not (gap.part or response.explains(gap))]
     if not unexplained:
         return _proven(by, gaps, response)
     largest = max(unexplained, key=lambda gap: gap.rel_l2)

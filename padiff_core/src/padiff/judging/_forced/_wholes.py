@@ -57,6 +57,8 @@ class Gap:
     """What names the value in each of both runs."""
     owner: str | None = None
     """The path of the candidate's module that holds the parameter, of a gradient."""
+    part: bool = False
+    """Whether it is of a part that is far smaller than the rest: of that float64 alone tells."""
 
 
 def worst(gaps: Iterable[Gap]) -> float:
@@ -208,7 +210,7 @@ def _outputs(matched: Iterable[tuple[int, int]], runs: Runs) -> Iterator[Gap]:
             for part in parts_apart(ours[a], theirs[b]):
                 apart, of = part.difference, f"{part.axis}, {part.places}"
                 names = (f"output {a}", of), (f"output {b}", of)
-                yield Gap(Phase.FORWARD, what, apart.rel_l2, apart.max_abs, eps, names)
+                yield Gap(Phase.FORWARD, what, apart.rel_l2, apart.max_abs, eps, names, part=True)
 
 
 def _losses(runs: Runs) -> Iterator[Gap]:
