@@ -195,7 +195,9 @@ class Leaps:
         if size.close is not None or size.difference.equal:
             return self._by_leap(size, known, NEGLIGIBLE)
         calls = owner.reference, owner.candidate
-        if all(map(is_sampling, calls)) and not contrasts(*calls):
+        # What is as near was drawn alike: both runs began from one seed.
+        alike = size.error <= RANDOM(size.eps) and not size.least
+        if all(map(is_sampling, calls)) and not contrasts(*calls) and not alike:
             return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),)), False
         shown = contrasted(owner) or samples_otherwise(*calls)
         sure = NEGLIGIBLE(size.eps) if alone and is_coarse(size.eps) else FLOORS * NEGLIGIBLE(size.eps)
