@@ -70,6 +70,7 @@ WRONG = {
     "metric": (metric, lambda y: {"metric": float(np.exp(y).sum()) * 1.01, "count": 7}, ["['metric']", "['count']"]),
     "labels": (labels, lambda y: {**labels(y), "labels": ["abc"[one] for one in y.argmin(1)]}, ["['labels']"]),
     "word": (labels, lambda y: {**labels(y), "best": "zero"}, ["['best']"]),
+    "little": (metric, lambda y: {"metric": float(np.exp(y).sum()) * 1.00005, "count": len(y)}, ["['metric']"]),
     "some": (lambda y: {"left": []}, lambda y: {"left": [1]}, ["['left']"]),
     "fewer": (boxes, lambda y: {"boxes": (y * 4, y[y[:, 0] > y[:, 0].mean()][1:])}, ["['boxes'][1]"]),
 }

@@ -15,7 +15,17 @@ from padiff.forcing import Forced, Side, is_recorded
 from padiff.judging._findings import finding_at
 from padiff.judging._forced._soundness import ends_of
 from padiff.judging._tolerance import Rule
-from padiff.numerics import ACCUMULATED, ROUNDING, Array, difference, epsilon, epsilon_of, root_mean_square
+from padiff.numerics import (
+    ACCUMULATED,
+    CONSTANT,
+    ROUNDING,
+    Array,
+    Threshold,
+    difference,
+    epsilon,
+    epsilon_of,
+    root_mean_square,
+)
 from padiff.recording import TEXT, Task
 from padiff.report import SIDES, Evidence, Figures, Finding, Note, Phase, What
 from padiff.trace import Trace
@@ -26,12 +36,20 @@ _LONGEST = 120
 
 
 def differing_numbers(
-    reference: Side, task: Task, trace: Trace, forced: Forced, root: Pair, rule: Rule | None, step: int
+    sides: tuple[Side, Side],
+    tasks: tuple[Task, Task],
+    trace: Trace,
+    forced: Forced,
+    root: Pair,
+    rule: Rule | None,
+    step: int,
 ) -> Iterator[Finding | Note]:
     """Yield the numbers that differ; notes of those that one side alone returns, or the reference not twice.
 
-    A ``rule`` is the user's own, for floating numbers.
+    A ``rule`` is the user's own, for floating numbers. Of those that may be apart by rounding both models tell in
+    float64, where they run so.
     """
+    (reference, _), (task, _) = sides, tasks
     ours, theirs = trace.numbers, forced.numbers
     if is_recorded(reference):
         return
@@ -40,10 +58,18 @@ def differing_numbers(
     # A sum that vanishes is rounding of what was added up.
     least = ROUNDING(eps) * max((root_mean_square(one) for one in trace.outputs if one.dtype.kind == "f"), default=0.0)
 
-    def differs(path: str) -> bool:
-        return not _is_same(ours[path], theirs[path], eps, least, rule)
+    def differing_by(most: Threshold) -> list[str]:
+        both = ((path, ours[path], theirs[path]) for path in ours if path in theirs)
+        return [path for path, a, b in both if not _is_same(a, b, eps, least, rule, most)]
 
-    differing = [path for path in ours if path in theirs and differs(path)]
+    differing = differing_by(ACCUMULATED)
+    close = [path for path in differing_by(ROUNDING) if path not in differing]
+    wide = [ends_of(*one, dtype="float64", backward=False) for one in zip(sides, tasks, strict=True)] if close else []
+    tables = [run.numbers for run in wide if run is not None]
+    for path in close if len(tables) == len(sides) else ():
+        a, b = (table.get(path) for table in tables)
+        if a is not None and b is not None and not _is_same(a, b, 0.0, least, rule, CONSTANT):
+            differing.append(path)
     once_more = ends_of(reference, task, seed=task.seed + 1, backward=False) if differing else None
     again: Numbers = {} if once_more is None else once_more.numbers
     for path in differing:
@@ -67,14 +93,14 @@ def _is_floating(array: Array) -> bool:
     return array.dtype.kind in "fc"
 
 
-def _is_same(ours: Array, theirs: Array, eps: float, least: float, rule: Rule | None) -> bool:
+def _is_same(ours: Array, theirs: Array, eps: float, least: float, rule: Rule | None, most: Threshold) -> bool:
     if ours.shape != theirs.shape:
         return False
     if not (_is_floating(ours) or _is_floating(theirs)):
         return bool((ours == theirs).all())
     if rule is not None:
         return rule(_wide(ours), _wide(theirs))
-    bound = ACCUMULATED(max(eps, *(epsilon(one.dtype) for one in (ours, theirs))))
+    bound = most(max(eps, *(epsilon(one.dtype) for one in (ours, theirs))))
     apart = difference(_wide(ours), _wide(theirs))
     return not apart.nan_mismatch and (apart.rel_l2 <= bound or apart.max_abs <= least)
 

@@ -140,7 +140,7 @@ class Outcome(Gathered):
         if self.options.phase != "backward" and not self.differs:
             rule = rule_of(self.options.tolerance)
             root = judge.alignment.pairs[0]
-            numbers = differing_numbers(sides[0], tasks[0], traces[0], judge.forced, root, rule, step)
+            numbers = differing_numbers(sides, tasks, traces[0], judge.forced, root, rule, step)
             self._tell(numbers, judge.alignment)
         left_to_user = self.options.phase == "backward" or self.options.tolerance is not None
         verdicts = {call.verdict for call in self.calls}
