@@ -35,6 +35,10 @@ def noise(size: float) -> Code:
     return lambda x: x + type(x)((np.random.standard_normal(x.shape) * size).astype(np.float32))
 
 
+def uniform(size: float) -> Code:
+    return lambda x: x + type(x)((np.random.uniform(-(3**0.5), 3**0.5, x.shape) * size).astype(np.float32))
+
+
 def nothing(x: Any) -> Any:
     return x
 
@@ -84,6 +88,7 @@ WRONG = {
     "on the candidate only": (nothing, drop_path(0.1)),
     "on the reference only": (drop_path(0.1), nothing),
     "louder": (noise(0.1), noise(0.12)),
+    "uniform numbers for normal ones": (noise(0.3), uniform(0.3)),
     "louder by 3 % of the same numbers": (noise(0.1), noise(0.103)),
     "beside a share of 0.05 %": (noise(0.1), lambda x: noise(0.1)(x * 1.0005)),
 }

@@ -1,10 +1,11 @@
 """Compare what is random by its distribution: values under seeds cannot be compared one by one.
 
 Both sides run under the same seeds: where they take the same numbers, as two of one framework may, nothing but a fault
-keeps them apart. Three statistics compare the two groups of values: the energy distance (Székely and Rizzo 2013), twice
+keeps them apart. Four statistics compare the two groups of values: the energy distance (Székely and Rizzo 2013), twice
 the mean distance between the groups less the mean distances within each, which vanishes only for equal distributions;
-the ratio of how far the values lie from their common mean, which sees noise of another scale sooner; and how many
-values have their nearest one on their own side, which sees that the few values that a mask leaves possible are others.
+the ratio of how far the values lie from their common mean, which sees noise of another scale sooner; that of how far
+their largest elements do beside all others, which sees numbers of another kind (uniform ones of the same scale); and
+how many values have their nearest one on their own side, which sees that the few a mask leaves possible are others.
 How large they get by chance a permutation test tells: the two values of each seed are dealt anew to the two groups,
 `DEALS` times.
 
@@ -22,7 +23,7 @@ from padiff.numerics import Array, in_reals
 
 SEEDS = (16, 64)
 """Under how many seeds each side runs: more of them where fewer leave it in doubt."""
-DEALS = 1_999
+DEALS = 2_999
 _RARE = 1 / 500
 """How often two groups of one distribution are so far apart that they are looked at once more: two in a thousand."""
 _DOUBTFUL = 1 / 2
@@ -63,7 +64,9 @@ def _chance(sample: Sample, seeds: range, bound: float) -> float:
     rows += rng.standard_normal(rows.shape) * bound * float(np.sqrt(np.mean(rows * rows)))
     squares = np.sum(rows * rows, axis=1)
     distances = np.sqrt(np.maximum(squares[:, None] + squares[None, :] - 2 * rows @ rows.T, 0))
-    spread = np.log(np.maximum(np.linalg.norm(rows - rows.mean(axis=0), axis=1), np.finfo(np.float64).tiny))
+    moved, least = rows - rows.mean(axis=0), np.finfo(np.float64).tiny
+    spread = np.log(np.maximum(np.linalg.norm(moved, axis=1), least))
+    shape = np.log(np.maximum(np.linalg.norm(moved * moved, axis=1), least)) - 2 * spread
     near = np.zeros_like(distances)
     near[np.arange(len(rows)), np.argmin(distances + np.diag(np.full(len(rows), np.inf)), axis=1)] = 1
     dealt = rng.choice((-1.0, 1.0), (DEALS, len(ours)))
@@ -72,7 +75,7 @@ def _chance(sample: Sample, seeds: range, bound: float) -> float:
     def far(dealt: Array) -> tuple[Array, ...]:
         # Of groups of one size the energy distance is a constant less the sum of products of signs.
         energy, nearest = (np.einsum("ij,ij->i", dealt @ one, dealt) for one in (-distances, near))
-        return energy, np.abs(dealt @ spread), nearest
+        return energy, np.abs(dealt @ spread), np.abs(dealt @ shape), nearest
 
     each = list(zip(far(signs[None]), far(deals), strict=True))
     return len(each) * min((1 + int(np.sum(chance >= seen[0]))) / (1 + DEALS) for seen, chance in each)
