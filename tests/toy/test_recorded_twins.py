@@ -45,6 +45,7 @@ def train(
     frozen: bool,
     first: int,
     more: bool,
+    values: Any,
     rate: float = 0.1,
     attached: bool = False,
     keep: float = 0.9,
@@ -56,7 +57,7 @@ def train(
     for parameter in both[1].parameters():
         parameter.requires_grad = not frozen
     optimizer, rng = rows.SGD(both[0].parameters(), rate), np.random.default_rng(2)
-    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+    with padiff.record(model, folder, optimizer=optimizer, values=values) as recorder:
         for _ in range(3):
             x, z = (rng.standard_normal((5, SIZE)).astype(np.float32) for _ in range(2))
             given = {n: both[n](rows.Tensor((x, x)[n].copy())) for n in (first, 1 - first)}
@@ -72,7 +73,7 @@ def train(
 
 
 @pytest.mark.parametrize("more", [False, True])
-@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize(("frozen", "values"), [(False, "tensors"), (True, "sketch")])
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize(
     ("fault", "place"),
@@ -85,16 +86,16 @@ def train(
     ],
 )
 def test_what_is_trained_tells_a_network_from_its_copy(
-    tmp_path: Path, first: int, frozen: bool, more: bool, fault: Any, place: Any
+    tmp_path: Path, first: int, frozen: bool, values: Any, more: bool, fault: Any, place: Any
 ) -> None:
     """They were taken for each other where one script calls them in another order, or for the models themselves."""
     np.random.seed(0)
     models = Twins("a", "z"), Twins("b", "a")
     for ours, theirs in zip("az", "ba", strict=True):
         padiff.transfer(getattr(models[0], ours), getattr(models[1], theirs))
-    train(tmp_path / "a", models[0], frozen=frozen, first=0, more=more)
+    train(tmp_path / "a", models[0], frozen=frozen, first=0, more=more, values=values)
     frozen &= not fault.get("attached", False)
-    train(tmp_path / "b", models[1], frozen=frozen, first=first, more=more, **fault)
+    train(tmp_path / "b", models[1], frozen=frozen, first=first, more=more, values=values, **fault)
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     found = [(one.phase, one.candidate.path, one.reference.path) for one in report.sources]
     assert found == ([] if place is None else [place]), str(report)

@@ -90,8 +90,8 @@ class Matching:
             return _matched(ours, theirs, evidence, self.fixed)
         if known is None:
             known = _paired(ours, theirs, evidence, self.fixed)
-            if self.valued:
-                known = with_twins(with_exchanges_by_value(known, evidence), evidence)
+            known = with_exchanges_by_value(known, evidence) if self.valued else known
+            known = with_twins(known, evidence, valued=self.valued)
         elif self.valued and not evidence.transfer and not all(map(evidence.holds_alike, known.matches)):
             known = with_exchanges_by_value(known, evidence)
         known = (with_buffers_matched if self.valued else with_buffers_named)(with_copies(known), evidence)

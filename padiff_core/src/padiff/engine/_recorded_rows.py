@@ -119,7 +119,7 @@ def evidence_of(sides: Any, meter: Meter) -> Evidence:
         return trace
 
     def measured(link: Link) -> Difference | None:
-        size = meter.before(link)
+        size = meter.before(link) or meter.of_link(link, "before")
         return None if size is None else size.difference
 
     ours, theirs = sides
