@@ -144,3 +144,36 @@ def test_what_no_call_reads_of_a_buffer_is_noted(tmp_path: Path, rest: float) ->
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned, str(report)
     assert [note.data["paths"] for note in report.notes if note.kind == "buffers_differ"] == [["table"]] * (rest > 1)
+
+
+class Summed(rows.Module):
+    """A table, and the sums that it is made of in each step: both begin as the same."""
+
+    def __init__(self, table: str, sums: str, keep: float = 0.9) -> None:
+        self.layer, self.names, self.keep = rows.Linear(SIZE, SIZE), (table, sums), np.float32(keep)
+        for name in sorted(self.names):
+            setattr(self, name, rows.buffer(np.arange(SIZE, dtype=np.float32) + 1))
+
+    def forward(self, x: Any) -> Any:
+        table, sums = (getattr(self, name) for name in self.names)
+        y = self.layer(x) * table.data.copy()
+        sums.data[...] = sums.data * self.keep + y.data.mean(0) * np.float32(0.1)
+        table.data[...] = sums.data / np.float32(SIZE)
+        return y
+
+
+@pytest.mark.parametrize(("keep", "sources"), [(0.9, 0), (0.8, 1)])
+def test_buffers_that_begin_as_one_are_told_by_what_a_step_leaves(tmp_path: Path, keep: float, sources: int) -> None:
+    """In the order of their names each was matched with the other one, and differed."""
+    np.random.seed(0)
+    models = Summed("embed", "sums"), Summed("table", "all", keep)
+    padiff.transfer(models[0].layer, models[1].layer)
+    for model, name in zip(models, "ab", strict=True):
+        rng = np.random.default_rng(1)
+        with padiff.record(model, tmp_path / name) as recorder:
+            for _ in range(2):
+                (model(rows.Tensor(rng.standard_normal((4, SIZE), dtype=np.float32))) * 2).mean().backward()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert len({(one.step, one.phase) for one in report.sources}) == sources, str(report)
+    assert report.aligned is not bool(sources)

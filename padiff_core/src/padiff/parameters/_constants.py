@@ -59,12 +59,13 @@ def with_buffers(
     read: tuple[Native, Native] | None,
     is_state: Callable[[Held, Held], bool],
     match: Match | None,
+    later: tuple[Native, Native] | None = None,
 ) -> Correspondence:
     """Return the correspondence with buffers matched: equal ones first, then by dataflow (``match``), name, and shape.
 
     By shape those go first that lie beside parameters that belong together. What ``is_state`` names, and what is
     independent of the other side's, is matched as parameters are; what is left are the correspondence's constants.
-    Where nothing ``read``s values these tell nothing.
+    Where nothing ``read``s values these tell nothing; of equal ones those go first that a run leaves equal (``later``).
     """
     ours, theirs, fits = _free_buffers(known, models)
     values: dict[HeldUnit, Array] = {}
@@ -89,6 +90,14 @@ def with_buffers(
         single = {pair for pair in near if seen[pair[0]] == seen[pair[1]] == 1}
         take(lambda one, other: (one, other) in single)
 
+    if read is not None and later is not None:
+        left = {unit: _value(unit, side) for pair in fits for unit, side in zip(pair, later, strict=True)}
+        take(
+            lambda one, other: (
+                is_alike(turned(one, other), values[other])
+                and is_alike(fits[one, other].to_candidate(left[one]), left[other])
+            )
+        )
     if read is not None:
         take(lambda one, other: is_alike(turned(one, other), values[other]))
     some, others = (

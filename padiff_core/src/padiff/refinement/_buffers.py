@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from padiff.numerics import Array
 from padiff.parameters import (
     Correspondence,
     Held,
@@ -11,7 +14,9 @@ from padiff.parameters import (
     with_buffers,
 )
 from padiff.refinement._evidence import Evidence
-from padiff.trace import Trace
+from padiff.trace import ParameterRecord, Trace
+
+Read = Callable[[ParameterRecord], Array | None]
 
 
 def with_buffers_matched(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -27,10 +32,23 @@ def with_buffers_matched(correspondence: Correspondence, evidence: Evidence) -> 
 
     match = matcher(evidence.flows(), correspondence.fixed) if evidence.knows_flows else None
     models, read = (reference.about, candidate.about), (values_of(sides[0]), values_of(sides[1]))
-    found = with_buffers(correspondence, models, read, is_state, match)
+    later = None
+    if evidence.trace.weights and not evidence.transfer:  # recorded runs: a sum begins as the table that is made of it
+        later = _left_by(evidence.trace, read[0]), _left_by(evidence.free(), read[1])
+    found = with_buffers(correspondence, models, read, is_state, match, later)
     links = [link for match in found.matches[len(correspondence.matches) :] for link in match.links]
     evidence.state |= {(link.reference.parameter.path, link.candidate.parameter.path) for link in links}
     return found
+
+
+def _left_by(trace: Trace, read: Read) -> Read:
+    """Return what reads what a step left in a buffer; what it held before where that is not known."""
+
+    def left(parameter: ParameterRecord) -> Array | None:
+        key = trace.buffers.get(parameter.path, -1)
+        return trace.array(key) if key >= 0 else read(parameter)
+
+    return left
 
 
 def with_buffers_named(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
