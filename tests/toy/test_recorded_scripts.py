@@ -133,15 +133,26 @@ STEP = rows.SGD.step
 
 
 def adversarial(
-    folder: Path, model: Pair, *, freeze: bool = False, stale: bool = False, known: bool = True, scale: float = 1.0
+    folder: Path,
+    model: Pair,
+    *,
+    freeze: bool = False,
+    stale: bool = False,
+    known: bool = True,
+    scale: float = 1.0,
+    paired: bool = False,
 ) -> None:
-    """Train two modules in turns, each by its own optimizer; a critic may be frozen as the maker is trained."""
+    """Train two modules in turns, each by its own optimizer; a critic may be frozen as the maker is trained.
+
+    Where its losses are ``paired`` its last bias gets a gradient of zeros.
+    """
     optimizers = [rows.SGD(one.parameters(), 0.1) for one in (model.critic, model.maker)]
     with padiff.record(model, folder, optimizer=optimizers if known else None) as recorder:
         for x in batches():
             fake = detached(model.maker(rows.Tensor(x.copy()))[0])
             judged = model.critic(fake)[0]
-            (judged * judged).mean().backward()
+            loss = judged.mean() - model.critic(rows.Tensor(x.copy()))[0].mean() if paired else (judged * judged).mean()
+            loss.backward()
             optimizers[0].step() if known else STEP(optimizers[0])
             optimizers[0].clear()
             optimizers[1].clear()
@@ -289,10 +300,12 @@ def test_gradients_of_one_optimizer_that_are_never_cleared_are_named(tmp_path: P
     assert "added to those of the step before (which were not cleared) in the candidate" in str(source.cause)
 
 
-def test_gradients_that_are_stepped_with_later_are_a_difference(tmp_path: Path) -> None:
-    (source,) = turns(tmp_path, {"freeze": True}, {"stale": True}).sources
+@pytest.mark.parametrize("how", [{}, {"paired": True}])
+def test_gradients_that_are_stepped_with_later_are_a_difference(tmp_path: Path, how: dict[str, bool]) -> None:
+    """Those of a step in which nothing steps them were told by their size alone."""
+    (source,) = turns(tmp_path, {"freeze": True, **how}, {"stale": True, **how}).sources
     assert (source.phase, source.step, source.candidate.path) == (Phase.UPDATE, 2, "critic")
-    assert "gradients" in source.cause.parameters
+    assert "added to those of the step before (which were not cleared) in the candidate" in str(source.cause)
 
 
 def test_gradients_count_where_nobody_tells_what_is_stepped(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import attrs
+import numpy as np
 
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
@@ -40,8 +41,7 @@ class Averages:
 
 def is_scripts(link: Link, meter: Meter) -> bool:
     """Return whether both runs tell what their optimizers step, and a parameter is none of it: it may be frozen."""
-    paths = link.reference.parameter.path, link.candidate.parameter.path
-    sides = zip(paths, meter.traces, meter.settings(link), strict=True)
+    sides = zip(_paths(link), meter.traces, meter.settings(link), strict=True)
     return tell_all(meter) and all(settings is None or _is_idle(path, trace) for path, trace, settings in sides)
 
 
@@ -54,6 +54,19 @@ def _is_idle(path: str, trace: Trace) -> bool:
     """Return whether a parameter is frozen, and no gradient came to it: an optimizer that holds it leaves it."""
     held = trace.parameters.get(path)
     return held is not None and not held.trainable and path not in trace.parameter_gradients
+
+
+def is_untouched(link: Link, meter: Meter) -> bool:
+    """Return whether both sides' optimizers step others, and leave a parameter as it is."""
+    if any(path in trace.handed or not trace.handed for path, trace in zip(_paths(link), meter.traces, strict=True)):
+        return False
+    values = zip(*(meter.held(link, when) for when in ("before", "updated")), strict=True)
+    both = [tuple(map(projected, one)) for one in values]
+    return all(a is not None and b is not None and np.array_equal(a, b) for a, b in both)
+
+
+def _paths(link: Link) -> tuple[str, str]:
+    return link.reference.parameter.path, link.candidate.parameter.path
 
 
 def averages_of(meter: Meter, link: Link, links: Sequence[Link], eps: float) -> Averages | None:

@@ -113,7 +113,8 @@ def with_what_was_given(
     for finding in found:
         rest = tuple(evidence for evidence in finding.evidence if evidence.kind != "same_settings")
         open_yet = finding.cause is None or finding.is_caused_by("step_scaled")  # a step of one number is, say
-        of_it = finding.cause in causes or (open_yet and len(rest) < len(finding.evidence))
+        untold = finding.cause is None and len(finding.evidence) == 1  # what arrived on one side is nothing, say
+        of_it = finding.cause in causes or untold or (open_yet and len(rest) < len(finding.evidence))
         told.append(attrs.evolve(finding, cause=cause, evidence=rest) if of_it else finding)
     return told
 
@@ -145,10 +146,12 @@ def _made_of(trace: Trace, before: Trace | None, cleared: Collection[str]) -> st
 def _left_by(trace: Trace, path: str, *, stepped: bool) -> Array | None:
     """Return a few elements of the gradient that a step leaves without clearing: what came behind, and as ``stepped``.
 
-    A script may clear it right behind the step, and never again.
+    A script may clear it right behind the step, and never again. What nothing steps there is left as it arrived.
     """
     given = sampled(trace, trace.handed.get(path))
     whole, used = (sampled(trace, kept.get(path)) for kept in (trace.parameter_gradients, trace.used))
+    if given is None:
+        return whole
     behind = None if whole is None or used is None else whole - used
     return (given if behind is None else _both(given, behind)) if stepped else behind
 

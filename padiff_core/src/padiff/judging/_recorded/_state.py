@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import attrs
-import numpy as np
 
 from padiff.alignment import Pair
 from padiff.judging._findings import as_one, place_around, size_in
+from padiff.judging._recorded._averages import is_untouched
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._running_variance import by_convention
@@ -198,13 +198,8 @@ def _unused_of(leaps: Leaps, link: Link) -> str | None:
 
     Both sides step others, and leave it as it is. What it would do in a later step shows in what is stepped with then.
     """
-    meter, got = leaps.meter, _got(leaps, link, "parameter_gradients")
-    if got[0] == got[1] or any(_got(leaps, link, "handed")) or not all(trace.handed for trace in meter.traces):
-        return None
-    before, after = (list(map(projected, meter.held(link, when))) for when in ("before", "updated"))
-    if any(a is None or b is None or not np.array_equal(a, b) for a, b in zip(before, after, strict=True)):
-        return None
-    return SIDES[got[1]]
+    got = _got(leaps, link, "parameter_gradients")
+    return SIDES[got[1]] if got[0] != got[1] and is_untouched(link, leaps.meter) else None
 
 
 def frozen_in(leaps: Leaps, known: Correspondence) -> set[str]:

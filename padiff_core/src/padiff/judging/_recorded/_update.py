@@ -13,7 +13,7 @@ from padiff.judging._causes import not_verified
 from padiff.judging._optimizer_step import contrast, numbers_of, of_one_cause, of_one_setting, only_rules
 from padiff.judging._parameters import finding_of_link, is_ignored
 from padiff.judging._parts import Ignored
-from padiff.judging._recorded._averages import as_one_average, averages_of, is_scripts, tell_all
+from padiff.judging._recorded._averages import as_one_average, averages_of, is_scripts, is_untouched, tell_all
 from padiff.judging._recorded._given_gradients import (
     GivenGradient,
     given_gradients,
@@ -39,10 +39,10 @@ def unsure_of(meter: Meter, known: Correspondence) -> Iterator[str]:
     """Yield the candidate's parameters whose gradients rounding alone left further apart than it does values.
 
     What an optimizer keeps of them is no more the same, and nor are its later steps. What comes behind its step is none
-    of that.
+    of that, nor what comes to what neither side's optimizers step by then.
     """
     for _, link in known.links:
-        if not link.buffer and link.differentiated:
+        if not link.buffer and link.differentiated and not is_untouched(link, meter):
             size = meter.of_link(link, "used")
             if size is not None and size.error > SAME(size.eps):
                 yield link.candidate.parameter.path
