@@ -26,7 +26,7 @@ _SHAPE = re.compile(r"(?<=\b\w)\[[\d, ]*\]")
 _OF_CODE = ("code", "code_alone", "taken")
 """Causes that are one at one line of the candidate's code, whichever calls run it: numbers may be what each holds."""
 _SAID = re.compile(r"-?[\w.]+(?![\w.]*[=\[(])")
-"""A number, or a word, that an operation is told: no keyword, and no value with its shape."""
+"""A number, or a word, that an operation is told: no keyword, nor what is called."""
 _ONE_AS = {"input": "output", "buffer": "parameter", "updates": "updated_parameter"}
 """Kinds of which one cause is one fault: what one call's code gives, the next is given; many steps, and one step."""
 _GRADIENTS = ("parameter_gradient", "input_gradient")

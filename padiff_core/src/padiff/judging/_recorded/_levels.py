@@ -10,11 +10,12 @@ import attrs
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Spot
 from padiff.grouping import grouped
+from padiff.judging._findings import pair_of
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.numerics import epsilon_of
 from padiff.parameters import Correspondence, Link
-from padiff.report import SIDES, Evidence
+from padiff.report import SIDES, Cause, Evidence, Finding, Phase
 from padiff.trace import Call, Key, Leaf, Trace
 
 
@@ -193,10 +194,13 @@ def is_behind(pair: Pair, traces: tuple[Trace, Trace]) -> bool:
     return all(trace.root.training and not call.top.training for call, trace in zip(calls, traces, strict=True))
 
 
-def behind_on(pair: Pair, traces: tuple[Trace, Trace]) -> str | None:
-    """Return the side on which alone a call is made behind the optimizer's step; None where no such is known."""
-    told = _behind_step(pair, traces)
-    return SIDES[told.index(True)] if set(told) == {False, True} else None
+def timed(one: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Finding:
+    """Return a finding with the optimizer as its cause, where one side's alone steps before the call."""
+    pair = pair_of(one, alignment) if one.source and one.cause is None and one.phase is Phase.FORWARD else None
+    told = [] if pair is None else _behind_step(pair, traces)
+    if {*told} != {False, True}:
+        return one
+    return attrs.evolve(one, cause=Cause("stepped_before", {"side": SIDES[told.index(True)]}, verified=True))
 
 
 def _behind_step(pair: Pair, traces: tuple[Trace, Trace]) -> list[bool]:

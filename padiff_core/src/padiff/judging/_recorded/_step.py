@@ -14,7 +14,7 @@ from padiff.forcing import Forced, RecordedSide
 from padiff.judging._compared import compared_calls, coverage_of, matching_of
 from padiff.judging._ends import loss_finding, unlike_inputs, unlike_shapes, unmatched_outputs
 from padiff.judging._extra_calls import beside, of_called_again, of_extra_calls
-from padiff.judging._findings import at_home, finding_at, merged, pair_of
+from padiff.judging._findings import at_home, finding_at, merged
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import harmless_note, notes_of, other_bytes, same_bytes
@@ -25,7 +25,7 @@ from padiff.judging._recorded._changed_weights import beside_changed_weights
 from padiff.judging._recorded._cleared import cleared_alike
 from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
-from padiff.judging._recorded._levels import Drift, behind_on, drift_of
+from padiff.judging._recorded._levels import Drift, drift_of, timed
 from padiff.judging._recorded._loss_scale import scaled_alike, with_one_scale
 from padiff.judging._recorded._meter import Measuring, Meter
 from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_counts
@@ -60,7 +60,7 @@ from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
 from padiff.parameters import Correspondence, PartAlone
-from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Verdict, What
+from padiff.report import Evidence, Figures, Finding, Note, Phase, Verdict, What
 from padiff.trace import Leaf, Trace
 
 
@@ -217,7 +217,7 @@ class Recorded(Gathered):
         judged = of_uncalled_state(told, self.judged(told, known, params, step), known, leaps)
         judged = frozen_together(judged, models)
         ends = [*unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))]
-        found += _before_backward([_timed(one, alignment, traces) for one in judged], ends)
+        found += _before_backward([timed(one, alignment, traces) for one in judged], ends)
         size = self._outputs(leaps, alignment)
         if size is None:  # what the loss is made of shows in no output of both
             size = math.inf if any(one.source for one in found) else 0.0
@@ -288,15 +288,6 @@ class Recorded(Gathered):
             self.output_within = all(within) if within else None
         hidden = (leaps.levels[top.key].error for top in alignment.tops if not top.made)
         return max((worst, *hidden))  # of what is compared with nothing what was made inside of it tells
-
-
-def _timed(one: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Finding:
-    """Return a finding with the optimizer as its cause, where one side's alone steps before the call."""
-    if not one.source or one.cause is not None or one.phase is not Phase.FORWARD:
-        return one
-    pair = pair_of(one, alignment)
-    side = None if pair is None else behind_on(pair, traces)
-    return one if side is None else attrs.evolve(one, cause=Cause("stepped_before", {"side": side}, verified=True))
 
 
 def _before_backward(judged: Sequence[Finding], ends: Sequence[Finding]) -> Iterator[Finding]:
