@@ -357,3 +357,49 @@ def pooled(base: Any, linear: Any, function: str) -> Any:
 def test_a_line_is_one_source_whatever_shapes_it_is_given() -> None:
     report = padiff.diff(pooled(rows.Module, rows.Linear, "mean"), pooled(columns.Layer, columns.Dense, "sum"), X)
     assert "1 source in 2 places" in str(report), str(report)
+
+
+def conditioned(base: Any, linear: Any, slope: float, *, once: bool) -> Any:
+    """Return a model whose rounds each make scales and shifts of a condition, or take those that are made once."""
+
+    class First(base):
+        def __init__(self) -> None:
+            self.layer = linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return F.tanh(self.layer(x) * slope)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.first, self.step, self.make = First(), linear(4, 4), linear(4, 4)
+            if once:
+                self.scale, self.shift = linear(4, 4), linear(4, 4)
+            else:
+                self.both = linear(4, 8)
+
+        def made(self, c: Any) -> Any:
+            hidden = F.relu(self.make(c))
+            if once:
+                return self.scale(hidden), self.shift(hidden)
+            both = self.both(hidden)
+            return both[..., :4], both[..., 4:]
+
+        def forward(self, x: Any, c: Any) -> Any:
+            x, found = self.first(x), 0.0
+            ready = self.made(c) if once else None
+            for _ in range(3):
+                x = x + F.tanh(self.step(x))
+                scale, shift = ready or self.made(c)
+                found = found + F.tanh(x * scale + shift)
+            return found
+
+    return Model()
+
+
+@pytest.mark.parametrize("slope", [1.0, 1.5])
+def test_what_is_made_once_for_all_rounds_gets_all_of_their_gradients(slope: float) -> None:
+    """Beside a fault elsewhere the code behind the layer was a source, backward."""
+    ours = conditioned(rows.Module, rows.Linear, 1.0, once=False)
+    report = padiff.diff(ours, conditioned(columns.Layer, columns.Dense, slope, once=True), (X, X * 0.5))
+    assert report.aligned == (slope == 1), str(report)
+    assert all(source.phase.value == "forward" for source in report.sources), str(report)

@@ -60,15 +60,21 @@ def _with_other_gradients_loose(correspondence: Correspondence, evidence: Eviden
 
 
 def _without_used_outputs(correspondence: Correspondence, evidence: Evidence, spots: Sequence[Spot]) -> Correspondence:
-    """Leave out gradients of what a call gives and may use itself, where others come right then, beside a fault."""
+    """Leave out gradients of what a call gives and may use itself, where others come right then, beside a fault.
+
+    So are those of a call that stands for several of the other side, each of which takes its part.
+    """
     wrong = {spot.reference.token for spot in spots}
+    calls = correspondence.alignment
+    ours, theirs = ({call.path for call in left} for left in (calls.left_reference, calls.left_candidate))
     for spot in spots:
-        token = spot.reference.token
-        if spot.what == "input" or len(spot.pair.reference.outputs) == 1 or token not in wrong:
+        token, pair = spot.reference.token, spot.pair
+        stands = pair.reference.path in ours or pair.candidate.path in theirs
+        if spot.what == "input" or not (stands or len(pair.reference.outputs) > 1) or token not in wrong:
             continue
         tried = attrs.evolve(correspondence, calls=correspondence.alignment.loosened({token}))
         left = {check.spot.reference.token for check in _large_gradients(evidence.judged(tried))}
-        if left - {token} < wrong - {token}:
+        if left - {token} < wrong - {token} or (stands and left <= wrong):
             correspondence, wrong = tried, left
     return correspondence
 
