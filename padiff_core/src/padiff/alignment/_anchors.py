@@ -261,8 +261,8 @@ def _calls_of(paths: Collection[str], calls: Mapping[str, list[Call]]) -> list[C
 
 
 def _is_used(call: Call, trace: Trace) -> bool:
-    """Return whether a gradient came to what a call gives."""
-    return any(leaf.token in trace.gradients for leaf in call.outputs)
+    """Return whether a gradient came to what a call gives, where the run keeps any."""
+    return not trace.gradients or any(leaf.token in trace.gradients for leaf in call.outputs)
 
 
 def _innermost(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[int, int]:
