@@ -19,7 +19,7 @@ _FEW = 3
 """So many blocks are not folded."""
 _SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "frozen", "tied")
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
-_NUMBER = re.compile(r"(?<=[(, =])-?\d*\.\d+(?:e[-+]?\d+)?")
+_NUMBER = re.compile(r"[(, =]-?\d*\.\d")
 """A number in an operation that is told: it may be what a block holds."""
 _SHAPE = re.compile(r"(?<=\b\w)\[[\d, ]*\]")
 """The shape of a value that an operation is told to take: it differs with what a block is given."""
@@ -150,8 +150,7 @@ def _line(source: Finding) -> object:
 
 def _code(source: Finding) -> object:
     code = tuple((side.class_name, side.location) for side in (source.reference, source.candidate))
-    cause = _NUMBER.sub("", _SHAPE.sub("", str(source.cause)))
-    return (source.phase, _what(source), source.verdict, cause, code)
+    return (source.phase, _what(source), source.verdict, _SHAPE.sub("", str(source.cause)), code)
 
 
 def _what(source: Finding) -> object:
