@@ -20,6 +20,8 @@ _STEPS = 6
 """Parts down to 1e-9 of the largest: what is smaller yet is what rounding, or an epsilon, left of zeros."""
 _ROWS = 8
 """Elements at each place of an axis at least: fewer are small by chance."""
+_SHARE = 8
+"""A part is one in so many of the places at least, or so many times smaller than all that are larger."""
 _MOST, _FEW = 1 << 16, 1 << 6
 """Elements by which the sizes along an axis are told, and how many of them at each place at least."""
 
@@ -50,11 +52,17 @@ def parts_apart(reference: Array, candidate: Array) -> list[SmallPart]:
             steps = np.floor(np.log(sizes.max() / sizes) / np.log(_STEP))
         for step in range(1, _STEPS + 1):
             places = np.flatnonzero(steps == step)
-            if places.size:
+            if places.size and _stands_apart(sizes[places], sizes[steps < step]):
                 apart = difference(np.take(reference, places, axis), np.take(candidate, places, axis))
                 if not apart.equal:
                     found.append(SmallPart(axis, tuple(places.tolist()), apart))
     return found
+
+
+def _stands_apart(sizes: Array, larger: Array) -> bool:
+    """Return whether some places are a part of their own: the smallest of many that vary are small by chance."""
+    many = sizes.size * _SHARE >= sizes.size + larger.size
+    return many or bool(sizes.max() * _SHARE <= larger.min())
 
 
 def _sizes(array: Array, axis: int) -> Array:
