@@ -11,7 +11,7 @@ from padiff.numerics import parts_apart
 @pytest.mark.parametrize(
     ("sizes", "places"),
     [
-        (np.geomspace(1, 1 / 50, 64), []),  # the smallest of many that vary
+        (np.geomspace(1, 1 / 40, 64), []),  # the smallest of many that vary
         (np.concatenate([np.ones(63), [1e-3]]), [63]),  # one that nothing is near
         (np.concatenate([np.geomspace(1, 1 / 30, 48), np.geomspace(1 / 40, 1 / 900, 16)]), range(48, 64)),  # many
     ],
