@@ -56,12 +56,8 @@ def recorded(folder: Path, models: tuple[Any, Any]) -> padiff.Report:
 @pytest.mark.parametrize("live", [True, False])
 @pytest.mark.parametrize(("does", "other"), [("2", "4"), ("whole", "planes"), ("4", "planes")])
 def test_it_is_named_on_both_sides_with_the_shapes(tmp_path: Path, does: str, other: str, live: bool) -> None:
-    """Of the same numbers a script may make its loss in any shape: that and its gradients tell."""
     models = net(rows, does), net(columns, other)
     report = padiff.diff(*models, IMAGES) if live else recorded(tmp_path, models)
-    if (does, live) == ("whole", False):
-        assert report.aligned, str(report)
-        return
     (source,) = report.sources
     assert (source.reference.path, source.candidate.path) == ("pool", "pool"), str(report)
     text = str(report)

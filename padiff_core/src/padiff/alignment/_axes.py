@@ -73,6 +73,7 @@ class _Value:
 def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Orders:
     """Return how the candidate's tensors are to be read so that their axes are the reference's."""
     owed = not all(trace.weights and trace.gradients and trace.start_seed is None for trace in (reference, candidate))
+    owed = owed or any(map(_gives_another_shape, alignment.pairs))
     shaped = not owed or all(len(top.reference.outputs) == len(top.outputs) for top in alignment.tops)
     values = [value for pair in alignment.pairs for value in _values(pair, shaped=shaped, owed=owed)]
     tell = _Teller(reference, candidate)
@@ -92,6 +93,14 @@ def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Ord
     found = {value.place: value.orders[0] for value in values}
     found.update(_beside(alignment, values))
     return {place: order for place, order in found.items() if not order.plain}
+
+
+def _gives_another_shape(pair: Pair) -> bool:
+    """Return whether a module of no kind that calls no other gives another shape than its namesake: that names it."""
+    both = pair.reference, pair.candidate
+    made = zip(*(call.outputs for call in both), strict=False)
+    plain = all(call.leaf and call.module.kind is None and not call.module.operation for call in both)
+    return plain and any(not orders_between(ours.shape, theirs.shape) for ours, theirs in made)
 
 
 def _values(pair: Pair, *, shaped: bool, owed: bool) -> Iterator[_Value]:
