@@ -446,6 +446,7 @@ def test_whatever_a_side_takes_or_answers_may_cross() -> None:
     known = set(codec(owns=True).types.values())
     members = [one.fget if isinstance(one, property) else one for one in vars(Side).values()]
     hints = [hint for one in members if inspect.isfunction(one) for hint in get_type_hints(one).values()]
+    assert {record for hint in hints for record in _records_in(hint)} <= known
     hints += [hint for record in known if attrs.has(record) for hint in get_type_hints(record).values()]
     found = {record for hint in hints for record in _records_in(hint)}
     assert found - known == {Measurement}  # what metrics give, which the parent asks

@@ -254,9 +254,14 @@ def test_operations_are_matched_by_what_they_take() -> None:
     assert names == ["tanh", "mul"]
 
 
-@pytest.mark.parametrize("refine", [aligned, without_mismatches, with_exchanges])
-def test_a_refinement_leaves_the_correspondence_that_it_was_given(refine: Callable[..., Correspondence]) -> None:
-    evidence = evidence_of(Weighed(), Crossed())
+@pytest.mark.parametrize(
+    ("refine", "models"),
+    [(aligned, (Weighed, Crossed)), (without_mismatches, (Outside, Inside)), (with_exchanges, (Weighed, Crossed))],
+)
+def test_a_refinement_leaves_the_correspondence_that_it_was_given(
+    refine: Callable[..., Correspondence], models: tuple[Callable[[], Any], Callable[[], Any]]
+) -> None:
+    evidence = evidence_of(models[0](), models[1]())
     known = aligned(matched(evidence), evidence)
     held = attrs.asdict(known, recurse=False)
     assert refine(known, evidence) is not known
