@@ -99,3 +99,79 @@ def test_matrices_in_attributes_are_told_apart_by_what_they_give(fault: str) -> 
     if fault == "again":  # of the block, not of each of its layers
         said = [one.figures for source in report.sources for one in source.evidence if one.kind == "another_layer"]
         assert said == [{"called": "a", "due": ["b"]}], str(report)
+
+
+class Small(rows.Module):
+    """All matrices are square, and what is added to queries, too: names alone could tell which is which."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.r, self.o = (rows.parameter(4, 4, scale=0.5) for _ in range(5))
+        self.content_bias, self.position_bias = rows.parameter(2, 2), rows.parameter(2, 2)
+        self.norm = rows.LayerNorm(4)
+
+    def forward(self, x: Any) -> Any:
+        positions = rows.Tensor(POSITIONS[None, :, :4])
+        q, k, v, r = (
+            (y @ matrix).reshape(-1, 5, 2, 2).transpose(0, 2, 1, 3)
+            for y, matrix in ((x, self.q), (x, self.k), (x, self.v), (positions, self.r))
+        )
+        content, position = (one.reshape(2, 1, 2) for one in (self.content_bias, self.position_bias))
+        found = F.softmax((scores(q + content, k) + scores(q + position, r)) * 0.7) @ v
+        return self.norm(found.transpose(0, 2, 1, 3).reshape(-1, 5, 4) @ self.o.transpose(1, 0) + x)
+
+
+class SmallPort(columns.Layer):
+    """The same of other names in another order, the other way round; nothing was loaded yet."""
+
+    def __init__(self, fault: str) -> None:
+        self.out, self.wr, self.wq, self.wk, self.wv = (columns.weight(4, 4, scale=0.0) for _ in range(5))
+        self.b_r, self.b_k = columns.weight(2, 2, scale=0.0), columns.weight(2, 2, scale=0.0)
+        self.ln, self.fault = columns.LayerNormalization(4), fault
+
+    def forward(self, x: Any) -> Any:
+        positions = columns.Tensor(POSITIONS[None, :, :4])
+        q, k, v, r = (
+            (y @ matrix.transpose(1, 0)).reshape(-1, 5, 2, 2).transpose(0, 2, 1, 3)
+            for y, matrix in ((x, self.wq), (x, self.wk), (x, self.wv), (positions, self.wr))
+        )
+        content, position = (one.reshape(2, 1, 2) for one in (self.b_k, self.b_r))
+        found = scores(q if self.fault == "bias" else q + content, k) + scores(q + position, r)
+        found = F.softmax(found if self.fault == "scale" else found * 0.7) @ v
+        found = found.transpose(0, 2, 1, 3).reshape(-1, 5, 4) @ self.out.transpose(1, 0)
+        return self.ln(found if self.fault == "residual" else found + x)
+
+
+class Twice(rows.Module):
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first, self.second = first, second
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x))
+
+
+class TwicePorted(columns.Layer):
+    def __init__(self, first: Any, second: Any) -> None:
+        self.a, self.b = first, second
+
+    def forward(self, x: Any) -> Any:
+        return self.b(self.a(x))
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("", ""),
+        ("scale", "mul(_, 0.7) in the reference only"),
+        ("bias", "add(_, _) in the reference only"),
+        ("residual", "add(_, _) in the reference only"),
+    ],
+)
+def test_code_says_which_way_a_square_matrix_lies(fault: str, cause: str) -> None:
+    """No order of so many was found, so right ones were a source; beside a fault nothing told how they lie."""
+    port = TwicePorted(SmallPort(fault), SmallPort(fault))
+    report = padiff.diff(Twice(Small(), Small()), port, X[:, :, :4])
+    assert report.aligned == (not fault), str(report)
+    assert {str(source.cause) for source in report.sources} == ({cause} if fault else set()), str(report)
+    lying = {one.candidate: one.layout for one in report.mapping.parameters if one.candidate.startswith("a.")}
+    assert {lying[f"a.{name}"] for name in ("wq", "wk", "wv", "wr")} == {"transposed"}
+    assert lying["a.out"] == "as in the reference"

@@ -8,6 +8,7 @@ matched keeps its colour from then on, and all is refined again from there. What
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -38,7 +39,8 @@ def _barely(unit: HeldUnit) -> Hashable:
 
 
 def _mainly(unit: HeldUnit) -> Hashable:
-    return max(_shapes(unit))
+    """Return how many numbers its largest role holds: axes may be split, as in a projection to heads."""
+    return max(map(math.prod, _shapes(unit)))
 
 
 def _shapes(unit: HeldUnit) -> list[tuple[int, ...]]:

@@ -10,18 +10,23 @@ from typing import Any
 
 import attrs
 
-from padiff.adapter import Hook, Listener, Model, Module, Tensor, handed_on
-from padiff.kinds import VIEWS, computes, is_in_place, short_name
+from padiff.adapter import Hook, Listener, Model, Module, Parameter, Tensor, handed_on
+from padiff.kinds import CATALOGUE, VIEWS, computes, is_in_place, short_name
 from padiff.numerics import fingerprint
 from padiff.paths import parent
 from padiff.pytree import leaves
 from padiff.recording._axes import weak
+from padiff.recording._contracted import contracts_last, side_of
 from padiff.trace import INPUT, Flow, Source, called, from_input, joint, to_output
 
 _EVEN = frozenset({"add", "mul", "concat", "maximum", "minimum", "stack"})
 """Operations of which the order of the operands tells nothing."""
 _PASSED_ON = VIEWS | {"dropout", "flatten", "sequential", "unfold"}
 """Operations that tell nothing of how a value was used."""
+_AS_SEEN = {"einsum": "matmul", "tensordot": "matmul"}
+"""Operations that others may compute just as well."""
+_LAYERS = {"matmul", *CATALOGUE}
+"""Operations that are a layer of the parameters that they are given: a module of that kind tells nothing of them."""
 
 
 @attrs.frozen
@@ -54,6 +59,7 @@ class Follower(Listener):
     def __init__(self, model: Model, listener: Listener) -> None:
         self.takes: dict[str, set[Source]] = {}
         self.gives: frozenset[Source] = frozenset()
+        self.contracted: dict[str, bool] = {}
         self._listener = listener
         self._refused: Flow | None = None
         self._adapter = model.adapter
@@ -75,7 +81,8 @@ class Follower(Listener):
     @property
     def flow(self) -> Flow:
         """Return the dataflow of the run that ended, or why it could not be followed."""
-        return self._refused or Flow({key: frozenset(x) for key, x in self.takes.items()}, self.gives)
+        takes = {key: frozenset(sources) for key, sources in self.takes.items()}
+        return self._refused or Flow(takes, self.gives, self.contracted)
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -192,12 +199,13 @@ class Follower(Listener):
             made: list[_Made] = []
             # One number says which, as code could: the weights of an expert are not made of what its router gave.
             given = list(self._tensors((args, kwargs)))
-            operation = short_name(name)
+            operation = _AS_SEEN.get(short_name(name), short_name(name))
             taken = given[:1] + [one for one in given[1:] if one.shape or operation != "getitem"]
             self._guarded(lambda: made.append(self._combined([self._of(tensor) for tensor in taken], operation)))
             output = handed_on(function, args, kwargs)
             changed = sets or is_in_place(name) or bool(kwargs.get("inplace")) or kwargs.get("out") is not None
             self._guarded(self._noted, given, [*self._tensors(output), *(given[:1] if sets else ())], changed, *made)
+            self._guarded(self._contracted, given, [*self._tensors(output)])
             return output
         finally:
             self._deep -= 1
@@ -207,6 +215,19 @@ class Follower(Listener):
         for tensor in found:
             if changed or id(tensor.identity) not in natives:
                 self._put(tensor, made)
+
+    def _contracted(self, given: list[Tensor], found: list[Tensor]) -> None:
+        """Note over which of its axes an operation sums a square matrix with data, a bias behind it or not."""
+        made = [(tensor, self._of(tensor).holders) for tensor in given] if self._squares and len(found) == 1 else []
+        data = [tensor for tensor, holders in made if not holders]
+        paths = [*self._squares.keys() & {path for _, holders in made for path in holders}]
+        if len(data) != 1 or len(paths) != 1 or paths[0] in self.contracted:
+            return
+        output = found[0].view()
+        biases = [one.view() for one, holders in made if holders and one.shape == output.shape[-1:]]
+        last = contracts_last(self._squares[paths[0]].view(), data[0].view(), output - sum(biases))
+        if last is not None:
+            self.contracted[paths[0]] = last
 
     def _combined(self, given: list[_Made], name: str) -> _Made:
         """Return what an operation makes; data that meets parameters goes on as theirs."""
@@ -219,7 +240,8 @@ class Follower(Listener):
         for holder in sorted(holders):
             self.takes.setdefault(holder, set()).update(sources)
         if holders:
-            return _Made(_through(frozenset((holder, frozenset()) for holder in holders), name))
+            made = frozenset((holder, frozenset[str]()) for holder in holders)
+            return _Made(made if name in _LAYERS else _through(made, name))
         keys = [{key for key, _ in one.sources} for one in given]
         if set().union(*keys) in keys:
             return _Made(_through(sources, name))
@@ -274,6 +296,13 @@ class Follower(Listener):
         """Return where the parameters lie."""
         extents = ((path, one.extent()) for path, one in self._kept.parameters().items())
         return {extent[0]: path for path, extent in extents if extent is not None}
+
+    @cached_property
+    def _squares(self) -> dict[str, Parameter]:
+        """Return the parameters that may be square matrices, of which no layer's rule says which way they lie."""
+        closed = {path for path, module in self._kept.modules().items() if self._is_closed(module)}
+        found = self._kept.parameters().items()
+        return {path: one for path, one in found if parent(path) not in closed and side_of(one.shape)}
 
     def _put(self, tensor: Tensor, made: _Made) -> None:
         self._made[id(tensor.identity)] = weak(tensor.identity), made

@@ -14,7 +14,7 @@ import numpy as np
 
 from padiff.grouping import grouped
 from padiff.numerics import Array
-from padiff.parameters import Arrangement, Correspondence, Link, Packing, UnitMatch, canonical
+from padiff.parameters import Arrangement, Correspondence, Link, Packing, UnitMatch, as_contracted, canonical
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._search import best_of, judging_call
@@ -44,7 +44,7 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
     """
     if not correspondence.ambiguous:
         return correspondence
-    correspondence = _apart(aligned(correspondence, evidence))
+    correspondence = _apart(aligned(_as_used(correspondence, evidence), evidence))
     chosen: dict[Packing, Arrangement] = {}
     guessed: dict[Packing, Arrangement] = {}
     for groups in _judged_alike(correspondence):
@@ -55,6 +55,27 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
     for group in _judged_together(correspondence):
         correspondence = _oriented(correspondence, group, known, evidence)
     return correspondence
+
+
+def _as_used(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence with square matrices as both sides' code uses them, and give them to the candidate.
+
+    Of a candidate that held zeros nothing was seen: it runs once more, with what it was given.
+    """
+    ours, theirs = evidence.flows()
+    used = as_contracted(correspondence, (ours, theirs))
+    if _open_paths(used) - theirs.contracted.keys() and ours.contracted:
+        used = as_contracted(used, (ours, evidence.candidate.flow(evidence.task)))
+    told = _open_paths(correspondence) - _open_paths(used)
+    if told:
+        evidence.give(used)
+    return used.settling(
+        {x.candidate.parameter.path: x.layout for _, x in used.links if x.candidate.parameter.path in told}
+    )
+
+
+def _open_paths(correspondence: Correspondence) -> set[str]:
+    return {link.candidate.parameter.path for _, link in correspondence.links if link.open}
 
 
 def _apart(correspondence: Correspondence) -> Correspondence:
@@ -202,13 +223,13 @@ def _oriented(
     """Choose which way the open links of some matches lie, and which parameter is which, of which one call tells.
 
     Parameters that neither names nor shapes tell apart are taken in their order first, and in others where none of
-    the ways is right then.
+    the ways is right then. Where none is at all, the likeliest stands, unless another one is much nearer.
     """
     shared = {
         x: _as_shared(x, known.get(x.candidate.parameter.path)) for match in matches for x in match.links if x.open
     }
     ways = {link: way for link, way in shared.items() if way is not None}
-    now = tuple(laid(match, ways) for match in matches)
+    now = likeliest = tuple(laid(match, ways) for match in matches)
     told = frozenset(ways.values())
     choices = list(itertools.islice(laid_each_way(now, told), _MOST_LAYOUTS))
     if len(choices) > 1 or any(match.unnamed for match in now):
@@ -222,6 +243,9 @@ def _oriented(
                     break
             if right or now is before:
                 break
+        if not right:
+            both = (likeliest, now)
+            now, _ = best_of(correspondence, evidence, matches[:1], both, evidence.assign, nearer=_NEARER)
         layouts = {link.candidate.parameter.path: word for link, word in uncertain(now).items() if link not in told}
         correspondence = correspondence.settling(layouts) if right else correspondence.leaving_open(layouts)
     return correspondence.rematched(dict(zip(matches, now, strict=True)))

@@ -255,7 +255,7 @@ def _transfer(report: Report) -> Iterator[Line]:
         ("of another shape", [path for path in done.unmatched_candidate if path in unlike["candidate"]]),
         ("only in the reference", [path for path in done.unmatched_reference if path not in unlike["reference"]]),
         ("only in the candidate", [path for path in done.unmatched_candidate if path not in unlike["candidate"]]),
-        ("whose layout was settled by trying", settled),
+        ("whose layout was settled by the code around, or by trying", settled),
     )
     said = [f"{len(paths)} {kind}: {words.few(words.folded(paths), MOST_ITEMS)}" for kind, paths in lists if paths]
     yield from several("transfer", [_copied(done), *said])

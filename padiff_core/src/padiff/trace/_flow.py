@@ -71,6 +71,8 @@ class Flow:
     """Holder -> what the values come from that meet it; in the order in which holders were met first."""
     gives: frozenset[Source] = frozenset()
     """What the values come from that the model returns."""
+    contracted: Mapping[str, bool] = attrs.field(factory=dict)
+    """Square matrix of no layer -> whether data is summed with its last axes, and not with its first."""
     refused: str = ""
     """Why nothing is known: what the model raised under the hooks that follow its values."""
 

@@ -1,0 +1,49 @@
+"""See which way a matrix is used: over which of its axes an operation sums it with data."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from padiff.numerics import SAME, Array, epsilon, root_mean_square
+
+
+def side_of(shape: Sequence[int]) -> int:
+    """Return the rows of the square matrix that axes side by side, joined, make of a tensor; 0 where they make none."""
+    sides = (math.prod(shape[:at]) for at in range(1, len(shape)))
+    return next((side for side in sides if side > 1 and side * side == math.prod(shape)), 0)
+
+
+def contracts_last(matrix: Array, data: Array, output: Array) -> bool | None:
+    """Return whether an operation sums data with the last axes of a square matrix, as ``x @ w.T``, or with the first.
+
+    Numbers tell, in whatever order of axes they are taken and given. None where neither makes them, or both may.
+    """
+    side = side_of(matrix.shape)
+    if output.size != data.size or {kind.dtype.kind for kind in (matrix, data, output)} != {"f"}:
+        return None
+    square, expected = matrix.reshape(side, side).astype(np.float64), _spread(output)
+    bound = SAME(epsilon(output.dtype)) * expected[-1]
+    found = {
+        last
+        for rows in _rows(data, side)
+        for last in (False, True)
+        if np.allclose(_spread(rows @ (square.T if last else square)), expected, rtol=0.0, atol=bound)
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _rows(data: Array, side: int) -> Iterator[Array]:
+    """Yield data as rows of so many numbers, once for each of the axes side by side that may be summed."""
+    for start, end in itertools.combinations(range(data.ndim + 1), 2):
+        if math.prod(data.shape[start:end]) == side:
+            axes = [*range(start), *range(end, data.ndim), *range(start, end)]
+            yield data.transpose(axes).reshape(-1, side).astype(np.float64)
+
+
+def _spread(values: Array) -> tuple[float, float, float]:
+    """Return what tells numbers from others, in whatever order: the least, the largest, and the root mean square."""
+    return float(values.min()), float(values.max()), root_mean_square(values)
