@@ -519,3 +519,40 @@ def test_what_is_given_too_much_is_the_source_of_all_that_is_made_of_it() -> Non
     assert [(source.candidate.path, source.between) for source in report.sources] == [("", ("first", "one"))], report
     report = padiff.diff(ours, gated(columns.Layer, columns.Dense, thinned=False, slope=1.5), (TOKENS,))
     assert {"one", "two"} <= {source.candidate.path for source in report.sources}, report
+
+
+def folding(base: Any, linear: Any, by: float = 1.0, *, folds: int = 8) -> Any:
+    """Return a model that folds its rows by what they hold, as by the period of a series: large ones into more."""
+
+    class Inner(base):
+        def __init__(self) -> None:
+            self.a, self.b = linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.a(x) + self.b(F.relu(x))
+
+    class Folding(base):
+        def __init__(self) -> None:
+            self.stem, self.inner, self.head = linear(4, 4), Inner(), linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = self.stem(self.stem(x) * by)
+            n = 2 if np.abs(x.data).max() < 5 else folds
+            return self.head(x + self.inner(x.reshape(n, 8 // n, 4)).reshape(8, 4))
+
+    return Folding()
+
+
+@pytest.mark.parametrize("folds", [4, 8])
+def test_a_fault_that_lets_others_fold_otherwise_is_named(folds: int) -> None:
+    """What is fed has the reference's shape, where it was another run freely: the report ended in an error.
+
+    Four rows of two could be two of four in another order of axes: then that is told as well.
+    """
+    inputs = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    assert padiff.diff(folding(rows.Module, rows.Linear), folding(columns.Layer, columns.Dense), inputs).aligned
+    port = folding(columns.Layer, columns.Dense, 10.0, folds=folds)
+    report = padiff.diff(folding(rows.Module, rows.Linear), port, inputs)
+    first, *further = report.sources
+    assert (first.candidate.path, first.between) == ("", ("stem", "stem")), str(report)
+    assert not further or folds == 4, str(report)

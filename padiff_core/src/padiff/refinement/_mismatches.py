@@ -181,7 +181,7 @@ def _may_be_mismatched(suspicion: Suspicion, all_of_them: Sequence[Suspicion], j
         return pair
     if spot.reference.shape != spot.candidate.shape:
         # Nothing could be put in, so that what follows does not tell.
-        return pair if _is_cropped(pair, judge) and not _is_handed_over(pair, judge) else None
+        return pair if pair.misfits and _is_cropped(pair, judge) and not _is_handed_over(pair, judge) else None
     around = judge.alignment.around(pair)
     if any(other.pair is around and other.order > suspicion.order for other in all_of_them):
         # What follows is wrong too, though it was fed: the reference's value was put in at another point.

@@ -58,13 +58,14 @@ class _Explained:
         name = _name(source)
         found = self._named.get(name)
         spot = None if found is None else found.spot
-        if found is None or spot is None or spot.owner is None or not _is_tied(spot, self._plain):
+        index = None if spot is None else _index(spot, self._plain)
+        if found is None or spot is None or index is None:
             return source, False
         if name not in self._searched:  # in a step behind it is the same
             bench = attrs.evolve(self._bench, evaluating=source.rests_on("evaluation_mode"))
             left = _ALL_RUNS - sum(one.runs for one in self._searched.values())
             most = min(RUNS, max(left, _LEAST_RUNS))
-            self._searched[name] = Search(bench, found.pair, spot, self._plain, self._hints, most)
+            self._searched[name] = Search(bench, found.pair, spot, index, self._plain, self._hints, most)
         slips, whole = self._searched[name].slips
         drawn = source.rests_on("distribution")  # two draws differ, however they are made
         slips = [slip for slip in slips if _draw_otherwise(slip)] if drawn else slips
@@ -82,10 +83,17 @@ def _call(one: Finding) -> object:
     return one.candidate.path, one.candidate.call
 
 
-def _is_tied(spot: Spot, plain: Mapping[Key, Call]) -> bool:
-    """Return whether both sides have a value in one shape, by which its code can be asked."""
-    known = {spot.pair.key, spot.owner.key if spot.owner is not None else spot.pair.key} <= plain.keys()
-    return known and spot.reference.shape == spot.candidate.shape
+def _index(spot: Spot, plain: Mapping[Key, Call]) -> int | None:
+    """Return where the candidate's call has a value that both sides have in one shape, by which its code can be asked.
+
+    Run freely, a call may be given another shape than when the calls before it are fed.
+    """
+    at, what = spot.pair, spot.what
+    if spot.owner is None or not {at.key, spot.owner.key} <= plain.keys():
+        return None
+    ties = at.inputs if what == "input" else at.outputs
+    same = (theirs for ours, theirs in ties if at.reference.leaves(what)[ours].token == spot.reference.token)
+    return next(same, None) if spot.reference.shape == spot.candidate.shape else None
 
 
 def _name(one: Finding) -> object:

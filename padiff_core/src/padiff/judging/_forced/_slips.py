@@ -33,20 +33,24 @@ _SHARE = 1 / 16
 
 
 class Search:
-    """Look for what is wrong in the code that makes one value of a call.
+    """Look for what is wrong in the code that makes one value of a call, that of an ``index`` in the candidate's.
 
     ``plain`` holds the calls of the candidate's run, in which each tensor has one token, however it is read. Lines that
     were found elsewhere are ``hints``, which are tried first; the code is replayed ``most`` times at the most.
     """
 
     def __init__(
-        self, bench: Bench, pair: Pair, spot: Spot, plain: Mapping[Key, Call], hints: set[object], most: int = RUNS
+        self,
+        bench: Bench,
+        pair: Pair,
+        spot: Spot,
+        index: int,
+        plain: Mapping[Key, Call],
+        hints: set[object],
+        most: int = RUNS,
     ) -> None:
         self._bench, self._pair, self._spot, self._hints, self._most = bench, pair, spot, hints, most
-        at, calls, what = spot.pair, bench.alignment, spot.what
-        ties = at.inputs if what == "input" else at.outputs
-        index = next(theirs for ours, theirs in ties if at.reference.leaves(what)[ours].token == spot.reference.token)
-        target = plain[at.candidate.key].leaves(what)[index]
+        calls, target = bench.alignment, plain[spot.pair.candidate.key].leaves(spot.what)[index]
         self._codes = (
             Code.of(pair.reference, _fed(calls.of_reference), spot.reference),
             Code.of(plain[pair.candidate.key], _fed(calls.of_candidate), target),
