@@ -187,3 +187,44 @@ def test_what_nobody_reads_hides_no_fault_beside_it(slope: float) -> None:
     report = padiff.diff(Drawn(), Painted(slope), ROWS)
     assert [source.candidate.path for source in report.sources] == ["tone"] * (slope != 1), str(report)
     assert report.aligned is (slope == 1), str(report)
+
+
+class BarePort(columns.Layer):
+    """Both blocks, of which the second branch forgets its norm: what it is given, and what it is added to, is one."""
+
+    def __init__(self) -> None:
+        self.inner, self.out = columns.Dense(4, 6), columns.Dense(6, 3)
+        self.trunk = columns.Layers(BareBranches(), BareBranches())
+
+    def forward(self, x: Any) -> Any:
+        x = self.inner(x) + 1.0
+        for block in self.trunk:
+            x = block(x)
+        return self.out(x)
+
+
+class BareBranches(PortedBranches):
+    def forward(self, x: Any) -> Any:
+        x = x + self.a(self.n1(x))
+        return x + self.m(x)
+
+
+def test_what_a_norm_was_left_out_before_is_right_where_it_is_added() -> None:
+    """The norm's value was written over what the branch is given, and the residual told as another source."""
+    report = padiff.diff(TwoBlocks(), BarePort(), ROWS)
+    found = {(source.candidate.path, source.between) for source in report.sources}
+    assert found == {(f"trunk.{i}", ("a", "m")) for i in range(2)}, str(report)
+
+
+def test_a_residual_that_is_wrong_beside_a_norm_that_is_left_out_is_a_source() -> None:
+    class Doubled(BareBranches):
+        def forward(self, x: Any) -> Any:
+            x = x + self.a(self.n1(x))
+            return x * 2.0 + self.m(x)
+
+    port = BarePort()
+    port.trunk = columns.Layers(Doubled(), BareBranches())
+    report = padiff.diff(TwoBlocks(), port, ROWS)
+    found = {(source.candidate.path, source.between) for source in report.sources}
+    assert ("trunk.0", ("m", "end")) in found, str(report)
+    assert len(found) == 3, str(report)

@@ -98,6 +98,7 @@ class Bench:
         shown: Collection[Key] = (),
         put: Mapping[Slotted, Array] | None = None,
         thawed: bool = False,
+        swapping: bool = False,
     ) -> Replayed:
         """Replay the call of one side on the reference's values, compared with the ``truth`` where there is one.
 
@@ -107,7 +108,8 @@ class Bench:
         types, without which the code of a call may not run in a wider one. ``settings`` are hyper-parameters to set
         for the run, by the path of the module below the call's; raises `LookupError` where one cannot be set. ``shown``
         are calls without counterpart below it of which what they take and give is asked for, ``put`` what is put in its
-        place. ``thawed`` lets frozen parameters get gradients too.
+        place. ``thawed`` lets frozen parameters get gradients too; ``swapping`` leaves wrong tensors as they
+        are for whoever takes them next.
         """
         below, tied = self._inside(pair, ours=ours), pair
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace
@@ -143,6 +145,7 @@ class Bench:
             shown=shown,
             put=put or {},
             thawed=thawed,
+            swapping=swapping,
         )
         return (self.reference if ours else self.candidate).replay(request)
 

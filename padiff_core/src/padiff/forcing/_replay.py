@@ -22,6 +22,9 @@ from padiff.paths import joined
 from padiff.recording import Live, at_input, fill, natively, plain, wrapped
 from padiff.trace import Call, Key
 
+_ALL = (0, 1 << 64)
+"""All memory."""
+
 
 def replay(live: Live, request: ReplayRequest) -> Replayed:
     """Run a call of the last recorded run by itself as a request says. The module comes back as it was."""
@@ -76,7 +79,7 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
                 observed=observed,
                 loose=request.loose,
                 # Where they lie now: the lift may have moved them.
-                protected=[parameter.extent() for parameter in model.parameters().values()],
+                protected=[_ALL] if request.swapping else [one.extent() for one in model.parameters().values()],
                 gradients=backward,
                 live=live,
                 top=call.module,
