@@ -134,9 +134,9 @@ class ReplayRequest:
     put: Mapping[Slotted, Array] = attrs.field(factory=dict)
     """What such calls are given, or give, instead of their own values."""
     thawed: bool = False
+    """Whether frozen parameters get gradients, too."""
     swapping: bool = False
     """Whether nothing is written over: another tensor takes the place of one that is wrong, where it is taken alone."""
-    """Whether frozen parameters get gradients, too."""
 
 
 @attrs.define(eq=False)
