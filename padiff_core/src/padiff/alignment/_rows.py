@@ -29,9 +29,7 @@ _FLAT = 2
 """Axes of a value of which the second is no axis of rows: (tokens, features)."""
 
 
-def may_be_permuted(
-    alignment: Alignment, reference: Trace, candidate: Trace, weighs_alike: Callable[[], bool] = lambda: True
-) -> bool:
+def may_be_permuted(alignment: Alignment, reference: Trace, candidate: Trace, weighs_alike: Callable[[], bool]) -> bool:
     """Return whether a value of the free runs may be the reference's, permuted.
 
     The numbers that are known of it are among the reference's; or it is so far from it that it is another one, where
@@ -61,9 +59,7 @@ def _are_among(numbers: Array, whole: Array, eps: float) -> bool:
     return bool((nearest <= ROUNDING(eps) * np.sqrt(np.mean(np.square(known)))).all())
 
 
-def row_orders(
-    alignment: Alignment, reference: Trace, candidate: Trace, known: Iterable[tuple[int, ...]] = ()
-) -> Orders:
+def row_orders(alignment: Alignment, reference: Trace, candidate: Trace, known: Iterable[tuple[int, ...]]) -> Orders:
     """Return how the candidate's values are read whose rows are in another order; it was recorded with its values.
 
     The orders of parameters' rows are ``known``: what these make may be in one of them, along whatever axis.
@@ -86,7 +82,7 @@ def row_orders(
 
 
 def recorded_row_orders(
-    alignment: Alignment, reference: Trace, candidate: Trace, known: Iterable[tuple[int, ...]] = ()
+    alignment: Alignment, reference: Trace, candidate: Trace, known: Iterable[tuple[int, ...]]
 ) -> Orders:
     """Return how the candidate's values are read whose rows are in another order, in two recorded runs.
 
@@ -126,7 +122,7 @@ class _Rows:
     Where they are to be ``exact``, rows are matched that are the same as a whole, in whatever order.
     """
 
-    def __init__(self, *, exact: bool = False, known: Iterable[tuple[int, ...]] = ()) -> None:
+    def __init__(self, *, known: Iterable[tuple[int, ...]], exact: bool = False) -> None:
         self._exact = exact
         self._known: dict[Order, None] = {
             Order((), order, along): None

@@ -144,7 +144,7 @@ def _otherwise(
 
 
 def ways_of(
-    parts: Parts, grid: Grid, known: Mapping[str, Placement], strides: Collection[int] = ()
+    parts: Parts, grid: Grid, known: Mapping[str, Placement], strides: Collection[int]
 ) -> list[tuple[dict[str, Placement], Shape]]:
     """Return how a value may be spread that nobody could put together, and the shapes of what that makes."""
     ways = _ways(parts, grid, known, dict.fromkeys(grid.axes, (-1,)), shaped=True, sums=True)

@@ -17,9 +17,7 @@ from padiff.trace import Description, Run, Trace, spanned
 Padding = tuple[PaddedRows | None, PaddedRows | None]
 
 
-def merged_runs(
-    runs: Sequence[Run], mapped: Callable[[Any, Any], Resolved], padding: Padding = (None, None)
-) -> list[Run]:
+def merged_runs(runs: Sequence[Run], mapped: Callable[[Any, Any], Resolved], padding: Padding) -> list[Run]:
     """Return two runs, one of several ranks as it is merged where it is compared with the other.
 
     ``mapped`` returns what the user says of two models, ``padding`` is what either of these pads. Of two jobs each is

@@ -18,7 +18,7 @@ from padiff.parameters import (
 from padiff.trace import Run, Trace, flow_of
 
 
-def steps_of(reference: Run, candidate: Run, step: int | None = None) -> list[tuple[int, int]]:
+def steps_of(reference: Run, candidate: Run, step: int | None) -> list[tuple[int, int]]:
     """Return which steps of both runs belong together."""
     if step is not None:
         return [(step, step)]

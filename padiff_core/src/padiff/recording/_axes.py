@@ -61,9 +61,9 @@ def _order(adapter: Adapter, call: Call, index: int) -> Order | None:
     return adapter.orders.get((*call.key, "input", index)) if isinstance(adapter, _PermutedAdapter) else None
 
 
-def permuted_model(model: Model, orders: Orders, cuts: Cuts | None = None) -> Model:
+def permuted_model(model: Model, orders: Orders, cuts: Cuts) -> Model:
     """Return a model that reads as the given one does, but for permuted tensors, and parameters that it cuts."""
-    return _PermutedModel(model, _PermutedAdapter(model.adapter, orders, Live(model), cuts or {}))
+    return _PermutedModel(model, _PermutedAdapter(model.adapter, orders, Live(model), cuts))
 
 
 def wrapped(adapter: Adapter, native: Any, call: Call) -> Model:

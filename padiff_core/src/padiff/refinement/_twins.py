@@ -9,7 +9,7 @@ from padiff.refinement._evidence import Evidence
 from padiff.trace import Trace
 
 
-def with_twins(correspondence: Correspondence, evidence: Evidence, *, valued: bool = True) -> Correspondence:
+def with_twins(correspondence: Correspondence, evidence: Evidence, *, valued: bool) -> Correspondence:
     """Exchange partners where one side trains what it has a copy of, and the other side the copy.
 
     A script may call them in another order, which is all that told them apart. As long as none of what is copied holds

@@ -47,7 +47,7 @@ class QueuedStore(PlacedStore):
         """Let an array be written from where it lies, which nobody changes until the step is finished."""
         return self._queue(lambda writer: writer.put(Staged.of(array), name), array.nbytes)
 
-    def put_sum(self, keys: Sequence[int], name: str = "") -> int:
+    def put_sum(self, keys: Sequence[int], name: str) -> int:
         """Let the sum of arrays that were put be written; return its key."""
 
         def added(writer: RunWriter) -> Any:
