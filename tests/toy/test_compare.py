@@ -161,6 +161,39 @@ def test_what_has_another_shape_is_no_source_behind_a_fault(tmp_path: Path) -> N
         assert places(report) == expected, str(report)
 
 
+class Numbered(rows.Module):
+    """A model that gives large whole numbers beside what a layer gives."""
+
+    def __init__(self) -> None:
+        self.layer = rows.Linear(6, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x), rows.Tensor(np.arange(12) + 10**9)
+
+
+class NumberedPort(columns.Layer):
+    def __init__(self, first: int) -> None:
+        self.layer, self.first = columns.Dense(6, 4), first
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x), columns.Tensor(np.arange(12) + self.first)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_whole_numbers_are_the_same_or_differ(tmp_path: Path, more: int) -> None:
+    """One in a thousand million is less than any rounding of what the code beside takes."""
+    net, port = Numbered(), NumberedPort(10**9 + more)
+    padiff.diff(net, port, (np.zeros((3, 6), np.float32),))
+    for model, home in ((net, rows), (port, columns)):
+        with padiff.record(model, tmp_path / home.__name__) as recorder:
+            y, _ = model(home.Tensor(np.ones((3, 6), np.float32)))
+            y.sum().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / rows.__name__, tmp_path / columns.__name__)
+    assert places(report) == [("", "forward")] * more, str(report)
+    assert report.aligned is not bool(more)
+
+
 class Attending(rows.Module):
     """An attention with its norm behind it, or before it."""
 
