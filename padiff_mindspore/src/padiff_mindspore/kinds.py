@@ -11,10 +11,9 @@ from typing import Any
 
 import attrs
 
-from padiff.adapter import Habit, Part, Rule, Setting, Unit, conversions, spelling
+from padiff.adapter import Habit, Part, Rule, Setting, Unit, classes, conversions, spelling
 from padiff_mindspore import spelling as native
 
-_AFFINE, _NORM = spelling.AFFINE, spelling.NORM
 _SCALED = {"weight": "gamma", "bias": "beta"}
 _MOVING = {**_SCALED, "running_mean": "moving_mean", "running_var": "moving_variance"}
 _MOVING_3D = {role: f"bn2d.{name}" for role, name in _MOVING.items()}
@@ -35,46 +34,42 @@ def _convolution(axes: int, *, transposed: bool = False) -> Rule:
 
 _BATCH_NORM = spelling.simple("batch_norm", settings=native.BATCH, **_MOVING)
 _INSTANCE_NORM = spelling.simple("instance_norm", settings=spelling.own("eps", "momentum"), **_MOVING)
-_DENSE = spelling.simple("linear", *_AFFINE, settings=native.LINEAR)
+_DENSE = spelling.simple("linear", *spelling.AFFINE, settings=native.LINEAR)
 # Its padding_idx only begins that row with zeros: the row is trained as any other.
 _TRAINED_PADDING = {"padding_idx": Setting("padding_idx", lambda index: None, "padding_idx")}
 _EMBEDDING_TABLE = spelling.simple("embedding", weight="embedding_table", settings=_TRAINED_PADDING)
 
+
+def _ext(names: str) -> Mapping[str, Rule]:
+    """Return the rules of what ``mint.nn`` calls as torch does, and MindSpore itself with ``Ext`` behind it."""
+    return {f"{name}Ext": rule for name, rule in classes.named(names).items()}
+
+
 _ACTIVATION = {
-    **spelling.plain("ReLU ReLU6 Sigmoid Tanh SiLU Mish Softsign Tanhshrink LogSigmoid SeLU"),
+    **classes.named("ReLU ReLU6 Sigmoid Tanh SiLU Mish Softsign Tanhshrink LogSigmoid SeLU Hardtanh Softmax2d"),
+    **_ext("PReLU Softmax LogSoftmax"),
     "HSwish": Rule("hardswish"),
     "HSigmoid": Rule("hardsigmoid"),
     "GELU": Rule("gelu", settings=native.GELU),
     "FastGelu": Rule("gelu", settings={"approximate": spelling.constant("sigmoid")}),
     "PReLU": spelling.simple("prelu", weight="w"),
-    "PReLUExt": spelling.simple("prelu", "weight"),
     "LeakyReLU": Rule("leaky_relu", settings=spelling.own(slope="alpha")),
     "ELU": Rule("elu", settings={"alpha": Setting(lambda m: m.elu.alpha, spelled="alpha")}),
     "CELU": Rule("celu", settings={"alpha": Setting(lambda m: m.celu.alpha, spelled="alpha")}),
-    "Hardtanh": Rule("hardtanh", settings=spelling.own(min="min_val", max="max_val")),
     "Softmax": Rule("softmax", settings={"axis": Setting(lambda m: m.softmax.axis, native.one_axis, "axis")}),
-    "SoftmaxExt": Rule("softmax", settings=spelling.own(axis="dim")),
-    "Softmax2d": spelling.CHANNEL_SOFTMAX,
     "LogSoftmax": Rule("log_softmax", settings={"axis": Setting(lambda m: m.log_softmax.axis, spelled="axis")}),
-    "LogSoftmaxExt": Rule("log_softmax", settings=spelling.own(axis="dim")),
     "GLU": Rule("glu", settings={"axis": Setting("dim", spelled="axis")}),
     "LRN": Rule("local_response_norm", settings=native.LRN),
 }
 
 _BASIC = {
-    "Identity": Rule("identity"),
+    **classes.named("Identity Linear Flatten Upsample"),
+    **_ext("Dropout Dropout2d Upsample Unfold"),
     "Dense": _DENSE,
-    "Linear": spelling.simple("linear", *_AFFINE),
-    "Flatten": Rule("flatten", settings=spelling.own(start="start_dim", end="end_dim")),
     "Dropout": Rule("dropout", settings=spelling.dropout("element", native.KEPT_OR_DROPPED)),
-    "DropoutExt": Rule("dropout", settings=spelling.dropout("element", native.DROPPED)),
     "Dropout1d": Rule("dropout", settings=spelling.dropout("channel", Setting("prob", float, "p"))),
     "Dropout2d": Rule("dropout", settings=spelling.dropout("channel", native.KEPT)),
-    "Dropout2dExt": Rule("dropout", settings=spelling.dropout("channel", native.DROPPED)),
     "Dropout3d": Rule("dropout", settings=spelling.dropout("channel", native.KEPT)),
-    "Upsample": Rule("upsample", settings=spelling.upsample()),
-    "UpsampleExt": Rule("upsample", settings=spelling.upsample()),
-    "UnfoldExt": Rule("unfold", settings=spelling.shaped(2, "kernel_size", "stride", "padding", "dilation")),
     "Pad": Rule(
         "pad",
         settings={
@@ -86,21 +81,18 @@ _BASIC = {
 }
 
 _NORMALIZATION = {
+    **_ext("LayerNorm"),
     **dict.fromkeys(("BatchNorm1d", "BatchNorm2d", "SyncBatchNorm"), _BATCH_NORM),
     "BatchNorm3d": spelling.simple("batch_norm", settings=native.within("bn2d", native.BATCH), **_MOVING_3D),
     "LayerNorm": spelling.simple("layer_norm", settings=native.LAYER_NORM, **_SCALED),
-    "LayerNormExt": spelling.simple(
-        "layer_norm", *_AFFINE, settings={**spelling.own("eps"), **spelling.normalized_shape()}
-    ),
     "GroupNorm": spelling.simple("group_norm", settings=spelling.own("eps", groups="num_groups"), **_SCALED),
     **{f"InstanceNorm{n}d": _INSTANCE_NORM for n in (1, 2, 3)},
 }
 
 _POOLING = {
+    **_ext("MaxPool2d AvgPool?d"),
     **{f"MaxPool{n}d": Rule(f"max_pool{n}d", settings=native.max_pool(n)) for n in (1, 2, 3)},
     **{f"AvgPool{n}d": Rule(f"avg_pool{n}d", settings=native.avg_pool(n)) for n in (1, 2, 3)},
-    "MaxPool2dExt": Rule("max_pool2d", settings={**spelling.pool(2), **spelling.shaped(2, "dilation")}),
-    **{f"AvgPool{n}dExt": Rule(f"avg_pool{n}d", settings=spelling.avg_pool(n)) for n in (1, 2, 3)},
     "AdaptiveAvgPool1d": Rule("adaptive_avg_pool1d", settings=native.output_size(1)),
     "AdaptiveAvgPool2d": Rule(
         "adaptive_avg_pool2d", settings=native.output_size(2, lambda m: m.adaptive_avgpool2d.output_size)
@@ -112,76 +104,41 @@ _POOLING = {
 }
 
 
-def _zero_pad(axes: int) -> Rule:
-    return Rule("pad", settings={**spelling.pad(axes, "constant"), "value": spelling.constant(0.0)})
-
-
-_PADDING = {
-    **{f"ConstantPad{n}d": Rule("pad", settings=spelling.pad(n, "constant")) for n in (1, 2, 3)},
-    "ZeroPad2d": _zero_pad(2),
-    **{f"ReplicationPad{n}d": Rule("pad", settings=spelling.pad(n, "replicate")) for n in (1, 2, 3)},
-}
-
-_RECURRENT = {f"rnn{'_cells' if 'Cell' in name else 's'}.{name}": rule for name, rule in spelling.recurrent().items()}
-_RECURRENT["rnns.RNN"] = Rule("rnn", spelling.recurrent_units("rnn"), native.RNN)
-
-_SHUFFLE = Rule("pixel_shuffle", settings=spelling.own(factor="upscale_factor"))
-
 _FILES: Mapping[str, Mapping[str, Rule]] = {
     "nn.layer.activation": _ACTIVATION,
     "nn.layer.basic": _BASIC,
     "nn.layer.normalization": _NORMALIZATION,
     "nn.layer.pooling": _POOLING,
     "nn.layer.padding": {
-        **_PADDING,
+        **classes.named("ConstantPad?d ZeroPad2d ReplicationPad?d"),
         **{f"ReflectionPad{n}d": Rule("pad", settings=native.REFLECTION) for n in (1, 2, 3)},
     },
     "nn.layer.conv": {
         **{f"Conv{n}d": _convolution(n) for n in (1, 2, 3)},
         **{f"Conv{n}dTranspose": _convolution(n, transposed=True) for n in (1, 2, 3)},
     },
-    "nn.layer": _RECURRENT,
-    "nn.layer.transformer": {"MultiheadAttention": spelling.ATTENTION, **spelling.transformer()},
-    "nn.layer.dense": {"BiDense": spelling.simple("bilinear", *_AFFINE)},
+    "nn.layer.rnns": {**classes.named("LSTM GRU"), "RNN": Rule("rnn", spelling.recurrent_units("rnn"), native.RNN)},
+    "nn.layer.rnn_cells": classes.named("LSTMCell GRUCell RNNCell"),
+    "nn.layer.transformer": {**classes.named("MultiheadAttention"), **spelling.transformer()},
+    "nn.layer.dense": {"BiDense": spelling.simple("bilinear", *spelling.AFFINE)},
     "nn.layer.embedding": {
         "Embedding": _EMBEDDING_TABLE,
         "EmbeddingLookup": spelling.simple("embedding", weight="embedding_table"),
-        "EmbeddingExt": spelling.simple("embedding", "weight", settings=spelling.own("padding_idx")),
+        **_ext("Embedding"),
     },
-    "nn.layer.image": {"PixelShuffle": _SHUFFLE},
-    "nn.layer.channel_shuffle": {"ChannelShuffle": Rule("channel_shuffle", settings=spelling.own("groups"))},
+    "nn.layer.image": classes.named("PixelShuffle"),
+    "nn.layer.channel_shuffle": classes.named("ChannelShuffle"),
     "nn.layer.container": {"SequentialCell": Rule("sequential")},
-    "mint.nn": {
-        "GELU": Rule("gelu", settings=spelling.own("approximate")),
-        "Hardtanh": Rule("hardtanh", settings=spelling.own(min="min_val", max="max_val")),
-        **spelling.plain("Mish ReLU6 SELU"),
-        "PixelShuffle": _SHUFFLE,
-        "UpsamplingNearest2d": Rule("upsample", settings=spelling.upsample("nearest")),
-        "UpsamplingBilinear2d": Rule("upsample", settings=spelling.upsample("bilinear")),
-    },
-    "mint.nn.layer.activation": {
-        "ELU": Rule("elu", settings=spelling.own("alpha")),
-        "GLU": Rule("glu", settings=spelling.own(axis="dim")),
-        **spelling.plain("LogSigmoid SiLU Sigmoid Tanh"),
-    },
-    "mint.nn.layer.basic": {"Flatten": Rule("flatten", settings=spelling.own(start="start_dim", end="end_dim"))},
-    "mint.nn.layer.conv": {
-        **{f"Conv{n}d": spelling.simple(f"conv{n}d", *_AFFINE, settings=spelling.conv(n)) for n in (1, 2, 3)},
-        "ConvTranspose2d": spelling.simple("conv_transpose2d", *_AFFINE, settings=spelling.conv(2, transposed=True)),
-    },
-    "mint.nn.layer.normalization": {
-        **dict.fromkeys(("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"), spelling.BATCH_NORM),
-        "GroupNorm": spelling.simple("group_norm", *_AFFINE, settings=spelling.own("eps", groups="num_groups")),
-    },
+    "mint.nn": classes.named("GELU Hardtanh Mish ReLU6 SELU PixelShuffle UpsamplingNearest2d UpsamplingBilinear2d"),
+    "mint.nn.layer.activation": classes.named("ELU GLU LogSigmoid SiLU Sigmoid Tanh"),
+    "mint.nn.layer.basic": classes.named("Flatten"),
+    "mint.nn.layer.conv": classes.named("Conv?d ConvTranspose2d"),
+    "mint.nn.layer.normalization": classes.named("BatchNorm?d SyncBatchNorm GroupNorm"),
     "mint.nn.layer.pooling": {
         **{f"AdaptiveAvgPool{n}d": Rule(f"adaptive_avg_pool{n}d", settings=native.output_size(n)) for n in (1, 2, 3)},
         "AdaptiveMaxPool1d": Rule("adaptive_max_pool1d", settings=native.output_size(1)),
     },
-    "mint.nn.layer.padding": {
-        **_PADDING,
-        **{f"ZeroPad{n}d": _zero_pad(n) for n in (1, 3)},
-        **{f"ReflectionPad{n}d": Rule("pad", settings=spelling.pad(n, "reflect")) for n in (1, 2, 3)},
-    },
+    "mint.nn.layer.padding": classes.named("ConstantPad?d ZeroPad?d ReplicationPad?d ReflectionPad?d"),
 }
 
 TABLE: Mapping[str, Rule] = {

@@ -169,7 +169,6 @@ LAYER_NORM = {**spelling.own(eps="epsilon"), "normalized_shape": Setting(_normal
 
 KEPT = Setting(lambda m: conversions.complement(m.keep_prob), spelled="p")
 KEPT_OR_DROPPED = Setting(lambda m: conversions.complement(m.keep_prob) if m.p is None else m.p, float, "p")
-DROPPED = Setting("p", float, "p")
 
 
 REFLECTION = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from padiff.adapter import Habit, Part, Rule, Setting, Unit, conversions, spelling
+from padiff.adapter import Habit, Part, Rule, Setting, Unit, classes, conversions, spelling
 
 # Values in the catalogue's convention -----------------------------------------------------------------------
 
@@ -137,8 +137,6 @@ _LINEAR = spelling.simple("linear", weight=_TRANSPOSED, bias="bias")
 _EMBEDDING = {"padding_idx": Setting(_padding_idx, spelled="padding_idx")}
 _ROLES = {"weight": "weight", "bias": "bias", "running_mean": "_mean", "running_var": "_variance"}
 _BATCH_NORM = spelling.simple("batch_norm", settings=_BATCH, **_ROLES)
-_ALPHA = {axis: Rule("dropout", settings=spelling.dropout(axis, mode="alpha")) for axis in ("element", "channel")}
-_CHANNELS = Rule("dropout", settings=spelling.dropout("channel"))
 
 
 def _ranked(n: int) -> dict[str, Mapping[str, Rule]]:
@@ -166,19 +164,13 @@ def _ranked(n: int) -> dict[str, Mapping[str, Rule]]:
 
 _PADDLE: Mapping[str, Mapping[str, Rule]] = {
     "common": {
-        "Identity": Rule("identity"),
+        **classes.named("Identity Dropout2D Dropout3D AlphaDropout FeatureAlphaDropout"),
+        **classes.named("Upsample UpsamplingNearest2D UpsamplingBilinear2D"),
         "Linear": _LINEAR,
         "Bilinear": spelling.simple("bilinear", "weight", bias=Part("bias", squeeze=0)),
         "Embedding": spelling.simple("embedding", "weight", settings=_EMBEDDING),
         "Dropout": Rule("dropout", settings=_DROPOUT),
-        "Dropout2D": _CHANNELS,
-        "Dropout3D": _CHANNELS,
-        "AlphaDropout": _ALPHA["element"],
-        "FeatureAlphaDropout": _ALPHA["channel"],
         "Flatten": Rule("flatten", settings=spelling.own(start="start_axis", end="stop_axis")),
-        "Upsample": Rule("upsample", settings=spelling.upsample()),
-        "UpsamplingNearest2D": Rule("upsample", settings=spelling.upsample("nearest")),
-        "UpsamplingBilinear2D": Rule("upsample", settings=spelling.upsample("bilinear")),
         "CosineSimilarity": Rule("cosine_similarity", settings=spelling.own(axis="_axis", eps="_eps")),
         "Unfold": Rule("unfold", settings=spelling.shaped(2, **_UNFOLD)),
     },
@@ -191,7 +183,7 @@ _PADDLE: Mapping[str, Mapping[str, Rule]] = {
         "GroupNorm": spelling.simple(
             "group_norm", *spelling.AFFINE, settings={**_EPS, **spelling.own(groups="_num_groups")}
         ),
-        "LocalResponseNorm": Rule("local_response_norm", settings=spelling.own("size", "alpha", "beta", "k")),
+        **classes.named("LocalResponseNorm"),
     },
     "rnn": spelling.recurrent("SimpleRNN", _in_cell, _RECURRENT, spelling.own("activation")),
     "transformer": {
@@ -200,13 +192,12 @@ _PADDLE: Mapping[str, Mapping[str, Rule]] = {
     },
     "activation": {
         **spelling.activations("_axis", ("_min", "_max"), mark="_"),
-        **spelling.plain("Silu"),
+        **classes.named("Silu Softmax2D"),
         "Swish": Rule("silu"),
         "PReLU": spelling.simple("prelu", weight="_weight"),
         "GELU": Rule("gelu", settings={"approximate": Setting("_approximate", _approximate, "approximate")}),
-        "Softmax2D": spelling.CHANNEL_SOFTMAX,
     },
-    "container": {"Sequential": Rule("sequential")},
+    "container": classes.named("Sequential"),
     "vision": {
         "PixelShuffle": Rule("pixel_shuffle", settings=spelling.own(factor="_upscale_factor")),
         "ChannelShuffle": Rule("channel_shuffle", settings=spelling.own(groups="_groups")),

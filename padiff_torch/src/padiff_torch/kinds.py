@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from padiff.adapter import Habit, Part, Rule, Setting, Unit, spelling
+from padiff.adapter import Habit, Part, Rule, Setting, Unit, classes, spelling
 
 
 def _rms_eps(module: Any) -> float:
@@ -33,82 +33,42 @@ def _megatron_attention(module: Any) -> Mapping[str, Unit]:
     }
 
 
-_AFFINE, _NORM = spelling.AFFINE, spelling.NORM
-_LINEAR = spelling.simple("linear", *_AFFINE)
+_AFFINE = spelling.AFFINE
 _EPS = spelling.own("eps")
-_LAYER_NORM = spelling.simple("layer_norm", *_AFFINE, settings={**_EPS, **spelling.normalized_shape()})
-_INSTANCE_NORM = spelling.simple("instance_norm", *_NORM, settings=spelling.own("eps", "momentum"))
+_LAYERS = classes.named("Linear LayerNorm")
 _RMS_NORM = spelling.simple("rms_norm", "weight", settings=_EPS)
 _FROZEN = {**_EPS, "training": spelling.constant(False), "track": spelling.constant(True)}
-_LRN = Rule("local_response_norm", settings=spelling.own("size", "alpha", "beta", "k"))
-_ALPHA = {axis: Rule("dropout", settings=spelling.dropout(axis, mode="alpha")) for axis in ("element", "channel")}
 _DEPTH = {**spelling.dropout("sample"), "axis": Setting("mode", {"row": "sample", "batch": "batch"}.get)}
-_PADS = {"Zero": "constant", "Constant": "constant", "Reflection": "reflect"}
-_PADS = {**_PADS, "Replication": "replicate", "Circular": "circular"}
-
-
-def _ranked(n: int) -> dict[str, Mapping[str, Rule]]:
-    """Return the rules of classes that there are for one, two and three spatial axes."""
-    transposed = spelling.conv(n, transposed=True)
-    return {
-        "conv": {
-            f"Conv{n}d": spelling.simple(f"conv{n}d", *_AFFINE, settings=spelling.conv(n)),
-            f"ConvTranspose{n}d": spelling.simple(f"conv_transpose{n}d", *_AFFINE, settings=transposed),
-        },
-        "batchnorm": {f"BatchNorm{n}d": spelling.BATCH_NORM},
-        "instancenorm": {f"InstanceNorm{n}d": _INSTANCE_NORM},
-        "dropout": {f"Dropout{n}d": Rule("dropout", settings=spelling.dropout("channel"))},
-        "pooling": {
-            f"MaxPool{n}d": Rule(f"max_pool{n}d", settings={**spelling.pool(n), **spelling.shaped(n, "dilation")}),
-            f"AvgPool{n}d": Rule(f"avg_pool{n}d", settings=spelling.avg_pool(n)),
-            f"AdaptiveAvgPool{n}d": Rule(f"adaptive_avg_pool{n}d", settings=spelling.shaped(n, "output_size")),
-            f"AdaptiveMaxPool{n}d": Rule(f"adaptive_max_pool{n}d", settings=spelling.shaped(n, "output_size")),
-        },
-        "padding": {f"{name}Pad{n}d": Rule("pad", settings=spelling.pad(n, mode)) for name, mode in _PADS.items()},
-    }
-
 
 _TORCH = {
-    "linear": {
-        "Identity": Rule("identity"),
-        "Linear": _LINEAR,
-        "Bilinear": spelling.simple("bilinear", *_AFFINE),
-    },
-    "sparse": {"Embedding": spelling.simple("embedding", "weight", settings=spelling.own("padding_idx"))},
-    "batchnorm": {"SyncBatchNorm": spelling.BATCH_NORM},
-    "normalization": {
-        "LayerNorm": _LAYER_NORM,
-        "GroupNorm": spelling.simple("group_norm", *_AFFINE, settings=spelling.own("eps", groups="num_groups")),
-        "RMSNorm": spelling.simple("rms_norm", "weight", settings={"eps": Setting(_rms_eps, spelled="eps")}),
-        "LocalResponseNorm": _LRN,
-        "CrossMapLRN2d": _LRN,
-    },
-    "rnn": spelling.recurrent(),
-    "transformer": spelling.transformer(),
-    "dropout": {
-        "Dropout": Rule("dropout", settings=spelling.dropout("element")),
-        "AlphaDropout": _ALPHA["element"],
-        "FeatureAlphaDropout": _ALPHA["channel"],
-    },
-    "flatten": {"Flatten": Rule("flatten", settings=spelling.own(start="start_dim", end="end_dim"))},
-    "activation": {
-        **spelling.activations("dim", ("min_val", "max_val")),
-        **spelling.plain("SiLU"),
-        "MultiheadAttention": spelling.ATTENTION,
-        "PReLU": spelling.simple("prelu", "weight"),
-        "GELU": Rule("gelu", settings=spelling.own("approximate")),
-        "Softmax2d": spelling.CHANNEL_SOFTMAX,
-    },
-    "upsampling": {"Upsample": Rule("upsample", settings=spelling.upsample())},
-    "pixelshuffle": {"PixelShuffle": Rule("pixel_shuffle", settings=spelling.own(factor="upscale_factor"))},
-    "channelshuffle": {"ChannelShuffle": Rule("channel_shuffle", settings=spelling.own("groups"))},
-    "fold": {"Unfold": Rule("unfold", settings=spelling.shaped(2, "kernel_size", "stride", "padding", "dilation"))},
-    "container": {"Sequential": Rule("sequential")},
-    "distance": {"CosineSimilarity": Rule("cosine_similarity", settings={**_EPS, **spelling.own(axis="dim")})},
+    "linear": "Identity Linear Bilinear",
+    "sparse": "Embedding",
+    "conv": "Conv?d ConvTranspose?d",
+    "batchnorm": "BatchNorm?d SyncBatchNorm",
+    "instancenorm": "InstanceNorm?d",
+    "normalization": "LayerNorm GroupNorm LocalResponseNorm CrossMapLRN2d",
+    "pooling": "MaxPool?d AvgPool?d AdaptiveAvgPool?d AdaptiveMaxPool?d",
+    "padding": "ZeroPad?d ConstantPad?d ReflectionPad?d ReplicationPad?d CircularPad?d",
+    "rnn": "LSTM LSTMCell GRU GRUCell RNN RNNCell",
+    "transformer": "TransformerEncoderLayer TransformerDecoderLayer TransformerEncoder TransformerDecoder Transformer",
+    "dropout": "Dropout Dropout?d AlphaDropout FeatureAlphaDropout",
+    "activation": "ReLU ReLU6 LeakyReLU PReLU ELU CELU SELU GELU GLU SiLU Mish Softplus Softsign Tanh Tanhshrink"
+    " Hardtanh Sigmoid LogSigmoid Hardswish Hardsigmoid Softmax Softmax2d LogSoftmax MultiheadAttention",
+    "upsampling": "Upsample",
+    "flatten": "Flatten",
+    "pixelshuffle": "PixelShuffle",
+    "channelshuffle": "ChannelShuffle",
+    "fold": "Unfold",
+    "container": "Sequential",
+    "distance": "CosineSimilarity",
 }
+"""What torch itself has, by file."""
 
 _OTHERS = {
-    "torchvision.ops.misc": {"FrozenBatchNorm2d": spelling.simple("batch_norm", *_NORM, settings=_FROZEN)},
+    "torch.nn.modules.normalization": {
+        "RMSNorm": spelling.simple("rms_norm", "weight", settings={"eps": Setting(_rms_eps, spelled="eps")})
+    },
+    "torchvision.ops.misc": {"FrozenBatchNorm2d": spelling.simple("batch_norm", *spelling.NORM, settings=_FROZEN)},
     "torchvision.ops.stochastic_depth": {"StochasticDepth": Rule("dropout", settings=_DEPTH)},
     "transformers.pytorch_utils": {
         "Conv1D": spelling.simple("linear", weight=Part("weight", transpose=(1, 0)), bias="bias")
@@ -123,18 +83,16 @@ _OTHERS = {
     },
     "timm.layers.norm": {"RmsNorm": _RMS_NORM},
     "timm.layers.activations": {"Swish": Rule("silu"), "GELUTanh": spelling.GELU_TANH},
-    "apex.normalization.fused_layer_norm": {"FusedLayerNorm": _LAYER_NORM, "FusedRMSNorm": _RMS_NORM},
+    "apex.normalization.fused_layer_norm": {"FusedLayerNorm": _LAYERS["LayerNorm"], "FusedRMSNorm": _RMS_NORM},
     "megatron.core.tensor_parallel.layers": {
-        "ColumnParallelLinear": _LINEAR,
-        "RowParallelLinear": _LINEAR,
+        **dict.fromkeys(("ColumnParallelLinear", "RowParallelLinear"), _LAYERS["Linear"]),
         "VocabParallelEmbedding": spelling.simple("embedding", "weight"),
     },
     "megatron.core.transformer.attention": {"SelfAttention": Rule("attention", _megatron_attention)},
 }
 
 TABLE: Mapping[str, Rule] = {
-    **{f"torch.nn.modules.{name}": rule for n in (1, 2, 3) for name, rule in spelling.table(_ranked(n)).items()},
-    **{f"torch.nn.modules.{name}": rule for name, rule in spelling.table(_TORCH).items()},
+    **spelling.table({f"torch.nn.modules.{file}": classes.named(names) for file, names in _TORCH.items()}),
     **spelling.table(_OTHERS),
 }
 """The rule of each class, by qualified name."""

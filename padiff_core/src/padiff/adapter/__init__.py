@@ -35,6 +35,7 @@ from padiff.kinds import (
     Setting,
     Spread,
     Unit,
+    classes,
     conversions,
     spelling,
 )
@@ -99,6 +100,7 @@ __all__ = [
     "as_it_is",
     "at_once",
     "class_names",
+    "classes",
     "conversions",
     "dtypes",
     "extent_of",

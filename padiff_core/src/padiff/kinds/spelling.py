@@ -114,8 +114,8 @@ def dropout(axis: str, p: str | Setting = "p", mode: str = "upscale_in_train") -
 
 
 def pad(axes: int, mode: str) -> Settings:
-    """Return the settings of a padding, which are flat and begin with the last axis."""
-    value = Setting("value", float, "value") if mode == "constant" else constant(0.0)
+    """Return the settings of a padding, which are flat and begin with the last axis; without a value it is zeros."""
+    value = Setting(lambda m: getattr(m, "value", 0.0), float, "value") if mode == "constant" else constant(0.0)
     return {"padding": Setting("padding", flat_pairs(axes), "padding"), "mode": constant(mode), "value": value}
 
 
@@ -207,7 +207,6 @@ BATCH_NORM = simple(
 )
 GELU_ERF = Rule("gelu", settings={"approximate": constant("none")})
 GELU_TANH = Rule("gelu", settings={"approximate": constant("tanh")})
-CHANNEL_SOFTMAX = Rule("softmax", settings={"axis": constant(-3)})
 RMS_NORM = simple("rms_norm", "weight", settings=own(eps="variance_epsilon"))
 DROP_PATH = Habit(r"DropPath$", ("drop_prob",), Rule("dropout", settings=dropout("sample", "drop_prob")))
 _BY_NAME = {name.replace("_", ""): name for name in CATALOGUE}
