@@ -320,6 +320,30 @@ def test_what_is_wrong_in_own_code_is_found_by_its_values(fault: str, told: str)
     assert rounds.get(fault, "") in str(report)
 
 
+def test_a_layer_without_parameters_in_place_of_a_function_is_told_with_its_settings() -> None:
+    """The cause was `computed as gelu(_) in the reference, as act(_) in the candidate`."""
+
+    class Functional(rows.Module):
+        def __init__(self) -> None:
+            self.one, self.two = rows.Linear(6, 5), rows.Linear(5, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.two(F.gelu(self.one(x)) * 0.5)
+
+    class Layered(columns.Layer):
+        def __init__(self, rough: bool) -> None:
+            self.one, self.two, self.act = columns.Dense(6, 5), columns.Dense(5, 3), columns.Gelu(rough)
+
+        def forward(self, x: Any) -> Any:
+            return self.two(self.act(self.one(x)) * 0.5)
+
+    assert padiff.diff(Functional(), Layered(False), _BATCH).aligned
+    (source,) = padiff.diff(Functional(), Layered(True), _BATCH).sources
+    assert str(source.cause) == (
+        "computed as gelu(_) in the reference, as act(_, approximate='tanh' (rough=True)) in the candidate"
+    )
+
+
 def sloped(base: Any, linear: Any, slopes: tuple[float, float], *, less: bool) -> Any:
     """Return a model that scales each of two heads by a number of its own."""
 

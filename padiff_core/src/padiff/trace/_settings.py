@@ -201,11 +201,15 @@ def plain_values(call: Call) -> list[str]:
 def as_called(call: Call, names: Sequence[str] = ()) -> str:
     """Return a call with its plain arguments, and for each tensor its name or ``_``: ``div(_, 2.0)``.
 
-    A module in a list is called by its class: `0` says nothing.
+    A module in a list is called by its class: `0` says nothing. One without parameters is told with its settings, as
+    a function has them among its arguments.
     """
     given = [_shown(value, names) for value in call.args]
     told = {name: value for name, value in call.kwargs.items() if value is not None and not name.startswith("_")}
     given += [f"{name}={_shown(value, names)}" for name, value in told.items()]
+    kind = CATALOGUE.get(call.module.kind or "")
+    if kind is not None and not kind.roles:
+        given += [f"{one}={call.settings[one].spelled}" for one in kind.settings if one in call.settings]
     name = last(call.path)
     name = call.module.class_name.rpartition(".")[2] if name.isdigit() else name
     return f"{name}({', '.join(given)})"
