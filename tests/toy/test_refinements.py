@@ -130,6 +130,32 @@ def test_a_layout_is_chosen_that_reproduces_the_reference() -> None:
     assert np.array_equal(evidence.candidate.value("0.turned"), evidence.reference.value("0.matrix").T)
 
 
+@pytest.mark.parametrize(
+    ("used", "last"),
+    [
+        (lambda own, x: x @ own.matrix, False),
+        (lambda own, x: x @ own.matrix.transpose(1, 0), True),
+        (lambda own, x: own.matrix @ x.transpose(1, 0), True),
+        (lambda own, x: F.linear(x, own.matrix, own.shift), False),
+        (lambda own, x: F.linear(x, own.matrix.transpose(1, 0), own.shift), True),
+        (lambda own, x: x.reshape(5, 2, 3).transpose(1, 0, 2).transpose(1, 0, 2).reshape(5, 6) @ own.matrix, False),
+        (lambda own, x: x[:1] * own.matrix, None),
+        (lambda own, x: x @ (own.matrix + own.matrix.transpose(1, 0)), None),
+    ],
+    ids=["rows", "columns", "before", "biased", "biased columns", "reshaped", "no product", "symmetric"],
+)
+def test_numbers_tell_over_which_axes_code_sums_a_matrix(used: Callable[..., Any], last: bool | None) -> None:
+    class User(rows.Module):
+        def __init__(self) -> None:
+            self.matrix, self.shift = rows.parameter(6, 6), rows.parameter(6)
+
+        def forward(self, x: Any) -> Any:
+            return used(self, x)
+
+    flow = evidence_of(User(), User()).flows()[0]
+    assert flow.contracted == ({} if last is None else {"matrix": last}), flow
+
+
 def test_what_is_beyond_doubt_is_no_matter_of_layouts() -> None:
     evidence = evidence_of(rows.Sequential(rows.Linear(6, 6)), columns.Stack(columns.Dense(6, 6)))
     known = matched(evidence)
