@@ -175,3 +175,54 @@ def test_code_says_which_way_a_square_matrix_lies(fault: str, cause: str) -> Non
     lying = {one.candidate: one.layout for one in report.mapping.parameters if one.candidate.startswith("a.")}
     assert {lying[f"a.{name}"] for name in ("wq", "wk", "wv", "wr")} == {"transposed"}
     assert lying["a.out"] == "as in the reference"
+
+
+class Trilinear(rows.Module):
+    """Attention both ways, with scores of layers and of a vector; what is made of it differs little in the end."""
+
+    def __init__(self) -> None:
+        self.w_c, self.w_q = (rows.Linear(8, 1, bias=False) for _ in range(2))
+        self.w_m, self.head = rows.parameter(1, 1, 8), rows.Linear(16, 4)
+
+    def forward(self, c: Any, q: Any) -> Any:
+        found = self.w_c(c) + self.w_q(q).transpose(0, 2, 1) + (c * self.w_m) @ q.transpose(0, 2, 1)
+        one, other = F.softmax(found), F.softmax(found.transpose(0, 2, 1))
+        both = F.concat([one @ q, one @ (other @ c)], -1)
+        return F.softmax(self.head(both) * 0.001)
+
+
+class Scores(columns.Layer):
+    def __init__(self, fault: str) -> None:
+        self.one, self.two, self.three = (
+            columns.weight(8, 1),
+            columns.weight(8, 1),
+            columns.weight(1, 8),
+        )
+        self.fault = fault
+
+    def forward(self, c: Any, q: Any) -> Any:
+        found = (c * self.three) @ q.transpose(0, 2, 1)
+        found = found + c @ self.one + (q @ self.two).transpose(0, 2, 1)
+        one, other = F.softmax(found), F.softmax(found.transpose(0, 2, 1))
+        other = one.transpose(0, 2, 1) if self.fault == "axis" else other * 0.9 if self.fault == "scale" else other
+        return F.concat([one @ q, one @ (other @ c)], -1)
+
+
+class TrilinearPort(columns.Layer):
+    def __init__(self, fault: str) -> None:
+        self.scores, self.out = Scores(fault), columns.Dense(16, 4)
+
+    def forward(self, c: Any, q: Any) -> Any:
+        return F.softmax(self.out(self.scores(c, q)) * 0.001)
+
+
+@pytest.mark.parametrize("fault", ["", "axis", "scale"])
+def test_weights_stay_where_a_fault_shows_little_in_the_end(fault: str) -> None:
+    """Exchanged they were as right in the outputs, which are nearly the same whatever is wrong."""
+    np.random.seed(0)
+    report = padiff.diff(Trilinear(), TrilinearPort(fault), (X, X[:, :3]))
+    assert report.aligned == (not fault), str(report)
+    assert len(report.sources) == bool(fault), str(report)
+    held = {one.candidate: one.reference for one in report.mapping.parameters if one.candidate.startswith("scores.")}
+    loose = {"one": "w_c.weight", "two": "w_q.weight", "three": "w_m"}
+    assert held == {f"scores.{one}": (other,) for one, other in loose.items()}

@@ -19,6 +19,7 @@ _Errors = Mapping[Hashable, float]
 _SETTLED = TOGETHER(epsilon_of("float32")) / SAME(epsilon_of(WIDE))
 """An error in float64, in units of `SAME`, up to which suspects are called right: constants may be kept in float32."""
 _NONE_RIGHT: _Wrong = math.inf, (), ()
+_RIGHT: _Wrong = 0, (), ()
 
 
 def best_of(
@@ -49,11 +50,12 @@ def best_of(
             put(choice)
             tried.append((choice, {(i, key): x for i, one in enumerate(trials) for key, x in one.errors().items()}))
             wrong = _wrong(tried[-1][1].values())
-            # Query and key exchanged are nearly right where attention is nearly even.
-            if first and not any(wrong) and place >= known:
+            # Query and key exchanged are nearly right where attention is nearly even; a fault may show little.
+            if first and not wrong[0] and place >= known:
                 exact = exact or [in_float64(trial) for trial in trials]
                 errors = [error for trial in exact if trial is not None for error in trial.errors().values()]
-                wrong = (0, (), _wrong(errors)[1] if all(map(math.isfinite, errors)) else ())
+                count, apart, _ = _wrong(errors) if all(map(math.isfinite, errors)) else _RIGHT
+                wrong = (count, wrong[1], ()) if wrong[1] and count else (0, (), apart)
                 if not place and max(errors, default=0.0) <= _SETTLED:
                     wrong = (0, (), ())  # right as it was, by what every call is judged by
             if _outdoes(wrong, least, nearer):
