@@ -101,11 +101,11 @@ def _matched_within(
     fit[:, list(kept.values())] = 0
     scores = np.where(fit > 0, fit + names, 0).astype(np.float32)
     pairs = _aligned_between(kept, scores)
-    homes = {(reference[i].module.path, candidate[j].module.path) for i, j in (*kept.items(), *pairs)}
-    at_home = [[(ours.module.path, theirs.module.path) in homes for theirs in candidate] for ours in reference]
-    for some in (np.where(np.array(at_home, bool).reshape(scores.shape), scores, 0), scores):
-        pairs = pairs + _left_over([*kept.items(), *pairs], some)
-    pairs = [*kept.items(), *_swapped_by_name(pairs, fit, sure)]
+    if len(kept) + len(pairs) < min(scores.shape):
+        homes = {(reference[i].module.path, candidate[j].module.path) for i, j in (*kept.items(), *pairs)}
+        at_home = np.array([[(a.module.path, b.module.path) in homes for b in candidate] for a in reference])
+        pairs += _left_over([*kept.items(), *pairs], np.where(at_home, scores, 0))
+    pairs = [*kept.items(), *_swapped_by_name(pairs + _left_over(pairs, scores), fit, sure)]
     pairs += _misfits(pairs, reference, candidate, names)
     return [UnitMatch.of(reference[i], candidate[j]) for i, j in sorted(pairs)]
 
