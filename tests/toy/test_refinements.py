@@ -140,9 +140,10 @@ def test_a_layout_is_chosen_that_reproduces_the_reference() -> None:
         (lambda own, x: F.linear(x, own.matrix.transpose(1, 0), own.shift), True),
         (lambda own, x: x.reshape(5, 2, 3).transpose(1, 0, 2).transpose(1, 0, 2).reshape(5, 6) @ own.matrix, False),
         (lambda own, x: x[:1] * own.matrix, None),
+        (lambda own, x: F.concat([x[:0] @ own.matrix, x], 0), None),
         (lambda own, x: x @ (own.matrix + own.matrix.transpose(1, 0)), None),
     ],
-    ids=["rows", "columns", "before", "biased", "biased columns", "reshaped", "no product", "symmetric"],
+    ids=["rows", "columns", "before", "biased", "biased columns", "reshaped", "no product", "no rows", "symmetric"],
 )
 def test_numbers_tell_over_which_axes_code_sums_a_matrix(used: Callable[..., Any], last: bool | None) -> None:
     class User(rows.Module):
@@ -152,7 +153,9 @@ def test_numbers_tell_over_which_axes_code_sums_a_matrix(used: Callable[..., Any
         def forward(self, x: Any) -> Any:
             return used(self, x)
 
-    flow = evidence_of(User(), User()).flows()[0]
+    evidence = evidence_of(User(), User())
+    flow = evidence.flows()[0]
+    assert not evidence.notes
     assert flow.contracted == ({} if last is None else {"matrix": last}), flow
 
 

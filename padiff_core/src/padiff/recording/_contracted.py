@@ -23,7 +23,8 @@ def contracts_last(matrix: Array, data: Array, output: Array) -> bool | None:
     Numbers tell, in whatever order of axes they are taken and given. None where neither makes them, or both may.
     """
     side = side_of(matrix.shape)
-    if output.size != data.size or {kind.dtype.kind for kind in (matrix, data, output)} != {"f"}:
+    floats = {array.dtype.kind for array in (matrix, data, output)} == {"f"}
+    if not (floats and 0 < output.size == data.size):
         return None
     square, expected = matrix.reshape(side, side).astype(np.float64), _spread(output)
     bound = SAME(epsilon(output.dtype)) * expected[-1]
