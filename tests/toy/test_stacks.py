@@ -188,8 +188,9 @@ def test_stacked_experts_may_look_like_a_packed_projection_beside_them() -> None
 class LowRank(rows.Module):
     """An expert of three matrices, of which the middle one is square."""
 
-    def __init__(self) -> None:
-        self.down, self.inner, self.up = (rows.Linear(n, m, bias=False) for n, m in ((4, 2), (2, 2), (2, 4)))
+    def __init__(self, rank: int = 2) -> None:
+        shapes = ((4, rank), (rank, rank), (rank, 4))
+        self.down, self.inner, self.up = (rows.Linear(*shape, bias=False) for shape in shapes)
 
     def forward(self, x: Any) -> Any:
         return self.up(F.tanh(self.inner(F.tanh(self.down(x)))))
@@ -228,3 +229,55 @@ def test_a_stack_of_squares_may_look_like_one_layer(slope: float, turned: bool) 
     assert [one.candidate.path for one in report.sources] == ["1"] * (slope != 1), str(report)
     assert report.transfer is not None
     assert not report.transfer.unmatched_reference
+
+
+class CrossedLayers(rows.Module):
+    """Layers of such experts, in lists of lists."""
+
+    def __init__(self) -> None:
+        self.layers = rows.ModuleList(*(rows.ModuleList(*(LowRank(3) for _ in range(2))) for _ in range(3)))
+        self.shifts = rows.ModuleList(*(rows.LayerNorm(4) for _ in range(3)))
+
+    def forward(self, x: Any) -> Any:
+        y = x
+        for layer, shift in zip(self.layers, self.shifts, strict=True):
+            y = shift(y) + sum(one(y) for one in layer) * x
+        return y
+
+
+class CrossedGrid(columns.Layer):
+    """The same as products of stacks [layers, experts, in, out]; the first projections may lie as (out, in)."""
+
+    def __init__(self, fault: str = "", *, turned: bool = False) -> None:
+        self.back, self.within, self.into = (
+            columns.weight(3, 2, *shape) for shape in ((3, 4), (3, 3), (3, 4) if turned else (4, 3))
+        )
+        self.scales, self.shifts = columns.weight(3, 4), columns.weight(3, 4)
+        self.fault, self.turned = fault, turned
+
+    def forward(self, x: Any) -> Any:
+        y = x
+        for n in range(3):
+            total = 0
+            for k in range(2):
+                first = self.into[n, k]
+                z = F.tanh(F.tanh(y @ (first.transpose(1, 0) if self.turned else first)) @ self.within[n, k])
+                total = total + z @ self.back[(n, 1 - k) if self.fault == "expert" and n else (n, k)]
+            total = total * 1.1 if self.fault == "scale" else total
+            y = F.layer_norm(y, self.scales[n], self.shifts[n], 1e-5) + total * x
+        return y
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "stacked"])
+@pytest.mark.parametrize("fault", ["", "scale", "expert"])
+def test_lists_of_lists_are_stacked_along_two_axes(fault: str, listed: bool) -> None:
+    """DCN-v2's experts of each layer: only a first axis was looked at, and both sides were left without counterparts.
+
+    Where both sides stack them, rows and columns of what is stacked may be exchanged.
+    """
+    ours = CrossedLayers() if listed else CrossedGrid(turned=True)
+    report = padiff.diff(ours, CrossedGrid(fault), TOKENS)
+    assert report.aligned is not bool(fault), str(report)
+    assert {(one.phase, one.candidate.path) for one in report.sources} == ({("forward", "")} if fault else set())
+    assert report.transfer is not None
+    assert report.transfer.verified == (0 if fault else 5)

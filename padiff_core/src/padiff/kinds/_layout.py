@@ -31,7 +31,7 @@ class Part:
     """Where a role's values lie in a native parameter.
 
     ``parameter`` is a dotted name below the module. The canonical array is the native one, or where it stacks several
-    (experts, layers) the one ``at`` this place of its first axis, without its axis
+    (experts, layers) the one ``at`` this place of its first axes, without its axis
     ``squeeze`` (of length one), neighbouring axes joined as ``merge`` counts them (``(1, 2)`` makes (in, heads * size)
     of (in, heads, size); ``(0,)`` makes one axis of length one of a scalar), the axes ``flip`` turned round, all axes
     permuted by ``transpose`` (numpy's convention), of that the ``piece``
@@ -52,7 +52,7 @@ class Part:
     rows: tuple[tuple[int, int], ...] | None = None
     merge: tuple[int, ...] | None = None
     flip: tuple[int, ...] = ()
-    at: int | None = None
+    at: tuple[int, ...] | None = None
     along: int = 0
     numbers: Literal["pairs", "real", "imag"] | None = None
     columns: tuple[int, int] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 
 import attrs
 
@@ -101,12 +102,14 @@ def pair_parameters(
 
     def whole(*, freed: bool) -> Correspondence:
         known = None if freed else guess
-        found = _paired(reference, candidate, flows, fixed, known, by_order=by_order, freed=freed)
-        for divided in (split_where_left_over, stacked):
-            sides = divided(found, flows)
-            if sides is not None:
-                other = unstacked(_paired(*sides, flows, fixed, by_order=by_order, freed=freed), found)
-                found = min(found, other, key=rank)
+        first = found = _paired(reference, candidate, flows, fixed, known, by_order=by_order, freed=freed)
+        for divided in (split_where_left_over, partial(stacked, deepest=1), partial(stacked, deepest=2)):
+            # What is split may be what stacks others.
+            for one in dict.fromkeys((found, first) if all(found.left) else ()):
+                sides = divided(one, flows)
+                if sides is not None:
+                    other = unstacked(_paired(*sides, flows, fixed, by_order=by_order, freed=freed), one)
+                    found = min(found, other, key=rank)
         return filled(found)
 
     found = whole(freed=False)

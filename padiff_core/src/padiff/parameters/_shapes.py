@@ -50,13 +50,14 @@ def transposition(reference: Sequence[int], candidate: Sequence[int]) -> Axes:
 def every_order(reference: Sequence[int], candidate: Sequence[int]) -> Sequence[Axes]:
     """Return all orders of three or more axes in which those of one shape, joined side by side, make the other.
 
-    But for the last two of four or more exchanged alone: rows and columns of a kernel, which no framework holds so.
+    But for the last two of four or more exchanged alone, of as many elements each: rows and columns of a kernel, which
+    no framework holds so.
     """
     fine, coarse = _sides(reference, candidate)
     if not 2 < len(fine) <= _MOST_AXES or math.prod(fine) != math.prod(coarse):
         return []
     first, last = range(len(fine) - 2), (len(fine) - 1, len(fine) - 2)
-    crossed = (*first, *last) if len(fine) == len(coarse) > 3 else ()
+    crossed = (*first, *last) if len(fine) > 3 and fine == coarse else ()
     orders = (order for order in itertools.permutations(range(len(fine))) if order != crossed)
     found = [order for order in orders if is_joined([fine[axis] for axis in order], coarse)]
     return [() if order == tuple(range(len(order))) else order for order in found]

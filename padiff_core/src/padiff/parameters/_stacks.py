@@ -1,17 +1,19 @@
-"""Take together what one model lists and the other stacks: experts, layers, heads along a first axis of one parameter.
+"""Take together what one model lists and the other stacks: experts, layers, heads along the first axes of a parameter.
 
-Both sides are then stacks of units, of which one stands for all: they are matched, and packed, as single units are.
-What is at one place of a stack belongs to what is at that place of the other.
+Lists in lists may be stacked along two axes. Both sides are then stacks of units, of which one stands for all: they are
+matched, and packed, as single units are. What is at one place of a stack belongs to what is at that place of the other.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Set
 
 import attrs
 
+from padiff.grouping import grouped
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._splitting import parts_of
@@ -19,28 +21,44 @@ from padiff.parameters._units import Held, HeldUnit, Units
 from padiff.trace import Flow
 
 Sides = tuple[Units, Units]
+Extents = tuple[int, ...]
+"""How many a list has, and each list in it."""
 _NUMBER = re.compile(r"\d+")
 
 
-def stacked(known: Correspondence, flows: tuple[Flow, Flow]) -> Sides | None:
+def stacked(known: Correspondence, flows: tuple[Flow, Flow], *, deepest: int) -> Sides | None:
     """Return the units of both sides with stacks for what one of them lists and the other stacks, None without any.
 
-    One of a list may have found a counterpart that only looks like one: it is listed with those beside it that did not.
+    Lists may be in lists, ``deepest`` of them. One of a list may have found a counterpart that only looks like one: it
+    is listed with those beside it that did not.
     """
-    sides, left = known.sides, known.left
-    free = [
-        [unit for unit in units if unit.special is None and unit.paths & some]
-        for units, some in zip(sides, left, strict=True)
-    ]
-    found = [list(units) for units in sides]
+    left = known.left
+    found = [list(units) for units in known.sides]
     for mine, yours in ((0, 1), (1, 0)):
-        lengths = {held.shape[0] for unit in free[mine] for held in _stackable(unit)}
-        families = [one for one in _families(sides[yours], lengths) if not {*free[yours]}.isdisjoint(one.stack)]
-        lengths &= {len(family.stack) for family in families}
-        if lengths:
-            found[mine] = [one for unit in found[mine] for one in _cut(unit, flows[mine], lengths, left[mine])]
-            found[yours] = _folded(found[yours], families)
+        free = [unit for unit in found[mine] if _is_free(unit, left[mine])]
+        wanted = {extents for unit in free for held in _stackable(unit) for extents in _extents(held, deepest)}
+        listed = [part for unit in found[yours] for part in _parts(unit, flows[yours], left[yours])] if wanted else []
+        families = {
+            family: extents
+            for family, extents in _families(listed, wanted)
+            if any(_is_free(unit, left[yours]) for unit in family.stack)
+        }
+        if families:
+            wanted = {*families.values()}
+            cut = {unit: [*_cut(unit, flows[mine], wanted)] for unit in free}
+            found[mine] = [one for unit in found[mine] for one in cut.get(unit, [unit])]
+            found[yours] = _folded(listed, families)
     return (found[0], found[1]) if any(unit.stack for unit in found[0]) else None
+
+
+def _is_free(unit: HeldUnit, left: Set[str]) -> bool:
+    return unit.special is None and not unit.paths.isdisjoint(left)
+
+
+def _parts(unit: HeldUnit, flow: Flow, left: Set[str]) -> list[HeldUnit]:
+    """Return the layers that a unit is to the dataflow where no rule speaks of it, and it has no counterpart."""
+    parts = [*parts_of(unit, flow)] if unit.loose and _is_free(unit, left) else []
+    return parts if len(parts) > 1 else [unit]
 
 
 def unstacked(found: Correspondence, known: Correspondence) -> Correspondence:
@@ -54,9 +72,11 @@ def unstacked(found: Correspondence, known: Correspondence) -> Correspondence:
 
 
 def _each(match: UnitMatch) -> Iterator[UnitMatch]:
-    """Yield the matches of what is at each place of two stacks."""
-    if not match.reference.stack:
+    """Yield the matches of what is at each place of two stacks; one that ties no parameters may be of a stack alone."""
+    if not any(unit.stack for unit in match.units):
         yield match
+        return
+    if not match.links:
         return
     roles = [{held: role for role, held in unit.roles.items()} for unit in (unit.units[0] for unit in match.units)]
     for one, other in zip(match.reference.stack, match.candidate.stack, strict=True):
@@ -75,25 +95,39 @@ def _stackable(unit: HeldUnit) -> Iterator[Held]:
         yield from (held for held in unit.roles.values() if len(held.shape) > 1 and held.shape[0] > 1)
 
 
-def _families(units: Units, lengths: set[int]) -> Iterator[HeldUnit]:
-    """Yield stacks of units that are alike, and whose paths differ in one number.
+def _extents(held: Held, deepest: int) -> Iterator[Extents]:
+    """Yield the extents of the first axes along which a parameter may stack others."""
+    return (held.shape[:depth] for depth in range(1, min(deepest + 1, len(held.shape))))
 
-    The innermost comes first, and numbers of repeated modules before those that are part of a name (`w1`, `w2`).
+
+def _families(units: Units, wanted: Set[Extents]) -> Iterator[tuple[HeldUnit, Extents]]:
+    """Yield stacks of units that are alike, and whose paths differ in some numbers, with how many each number counts.
+
+    Lists of lists come first, then the innermost, and numbers of repeated modules before those that are part of a name
+    (`w1`, `w2`).
     """
-    groups: dict[tuple[str, str, object], list[tuple[int, HeldUnit]]] = {}
+    groups: dict[tuple[tuple[str, ...], object], dict[Extents, HeldUnit]] = {}
     for unit in units:
         if unit.special is not None:
             continue
         shapes = tuple((role, held.shape) for role, held in unit.roles.items())
-        for met in _NUMBER.finditer(unit.path):
-            key = unit.path[: met.start()], unit.path[met.end() :], (unit.kind, shapes)
-            groups.setdefault(key, []).append((int(met[0]), unit))
+        for depth in {*map(len, wanted)}:
+            for met in itertools.combinations(_NUMBER.finditer(unit.path), depth):
+                ends = [0, *(end for one in met for end in one.span()), len(unit.path)]
+                between = tuple(unit.path[start:end] for start, end in zip(ends[::2], ends[1::2], strict=True))
+                numbers = tuple(int(one[0]) for one in met)
+                groups.setdefault((between, (unit.kind, shapes)), {}).setdefault(numbers, unit)
     taken: set[HeldUnit] = set()
-    for _, group in sorted(groups.items(), key=lambda item: (_is_bare(*item[0][:2]), len(item[0][0])), reverse=True):
-        family = tuple(unit for _, unit in sorted(group, key=lambda one: one[0]))
-        if len(family) in lengths and not taken & {*family}:
+    for _, group in sorted(groups.items(), key=lambda item: _rank(item[0][0]), reverse=True):
+        extents = tuple(len({*numbers}) for numbers in zip(*group, strict=True))
+        family = tuple(group[numbers] for numbers in sorted(group))
+        if extents in wanted and len(family) == math.prod(extents) and not taken & {*family}:
             taken |= {*family}
-            yield attrs.evolve(family[0], stack=family)
+            yield attrs.evolve(family[0], stack=family), extents
+
+
+def _rank(between: tuple[str, ...]) -> tuple[int, bool, int]:
+    return len(between), all(itertools.starmap(_is_bare, itertools.pairwise(between))), len(between[0])
 
 
 def _is_bare(before: str, behind: str) -> bool:
@@ -101,30 +135,29 @@ def _is_bare(before: str, behind: str) -> bool:
     return (not before or before.endswith(".")) and (not behind or behind.startswith("."))
 
 
-def _folded(units: Units, families: Sequence[HeldUnit]) -> list[HeldUnit]:
+def _folded(units: Units, families: Iterable[HeldUnit]) -> list[HeldUnit]:
     stands = {member: family for family in families for member in family.stack}
     return list(dict.fromkeys(stands.get(unit, unit) for unit in units))
 
 
-def _cut(unit: HeldUnit, flow: Flow, lengths: set[int], left: set[str]) -> Iterator[HeldUnit]:
+def _cut(unit: HeldUnit, flow: Flow, wanted: Set[Extents]) -> Iterator[HeldUnit]:
     """Yield a unit with what it stacks as stacks of their own: of a weight and the bias that is added behind it."""
-    length = _length(unit, lengths, left)
-    if length is None:
-        yield unit
-        return
-    inside = {role: held for role, held in unit.roles.items() if held in _stackable(unit) and held.shape[0] == length}
-    rest = {role: held for role, held in unit.roles.items() if role not in inside}
-    if rest:
-        yield attrs.evolve(unit, roles=rest)
-    first = attrs.evolve(unit, roles={role: held.lying(at=0) for role, held in inside.items()})
-    for part in parts_of(first, flow):
-        places = [
-            attrs.evolve(part, name=f"{part.name}.{n}", roles={role: inside[role].lying(at=n) for role in part.roles})
-            for n in range(length)
-        ]
-        yield attrs.evolve(part, roles=places[0].roles, stack=tuple(places))
-
-
-def _length(unit: HeldUnit, lengths: set[int], left: set[str]) -> int | None:
-    counts = Counter(held.shape[0] for held in _stackable(unit) if held.parameter.path in left)
-    return next((length for length, _ in counts.most_common() if length in lengths), None)
+    deepest = max(map(len, wanted))
+    inside = {held: max(wanted & {*_extents(held, deepest)}, key=len, default=()) for held in _stackable(unit)}
+    kinds = grouped(unit.roles, lambda role: inside.get(unit.roles[role], ()))
+    for extents, roles in kinds.items():
+        if not extents:
+            yield attrs.evolve(unit, roles={role: unit.roles[role] for role in roles})
+            continue
+        places = [*itertools.product(*map(range, extents))]
+        first = attrs.evolve(unit, roles={role: unit.roles[role].lying(at=places[0]) for role in roles})
+        for part in parts_of(first, flow):
+            stack = [
+                attrs.evolve(
+                    part,
+                    name=".".join((part.name, *map(str, at))),
+                    roles={role: unit.roles[role].lying(at=at) for role in part.roles},
+                )
+                for at in places
+            ]
+            yield attrs.evolve(part, roles=stack[0].roles, stack=tuple(stack))
