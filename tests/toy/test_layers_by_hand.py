@@ -48,23 +48,28 @@ def test_which_way_a_matrix_lies_does_not_show_in_zeros() -> None:
 
 
 class Kernel(columns.Layer):
-    """A convolution by hand of square images, which may take rows for columns."""
+    """A convolution by hand of square images, which may take rows for columns.
 
-    def __init__(self, turned: bool) -> None:
-        self.filters, self.shift, self.turned = columns.weight(3, 2, 3, 3), columns.weight(3, 1, 1), turned
+    ``axes`` are those of the filters that are rows, columns, inputs, outputs.
+    """
+
+    def __init__(self, turned: bool, axes: tuple[int, ...] = (2, 3, 1, 0)) -> None:
+        self.filters = columns.weight(*((3, 3, 2, 3)[axes.index(axis)] for axis in range(4)))
+        self.shift, self.turned, self.axes = columns.weight(3, 1, 1), turned, axes
 
     def forward(self, x: Any) -> Any:
         x = x.transpose(0, 1, 3, 2) if self.turned else x
-        y = functional.conv2d(x.transpose(0, 2, 3, 1), self.filters.transpose(2, 3, 1, 0), padding=1)
+        y = functional.conv2d(x.transpose(0, 2, 3, 1), self.filters.transpose(*self.axes), padding=1)
         y = y.transpose(0, 3, 1, 2)
         return (y.transpose(0, 1, 3, 2) if self.turned else y) + self.shift
 
 
+@pytest.mark.parametrize("axes", [(2, 3, 1, 0), (0, 1, 2, 3), (1, 2, 3, 0)])
 @pytest.mark.parametrize("turned", [False, True])
-def test_rows_and_columns_of_a_kernel_are_never_exchanged(turned: bool) -> None:
+def test_rows_and_columns_of_a_kernel_are_never_exchanged(turned: bool, axes: tuple[int, ...]) -> None:
     """With its kernel turned a port that turns its images is right: whoever copies it as it is has another model."""
     images = np.random.default_rng(0).standard_normal((2, 2, 6, 6), dtype=np.float32)
-    report = padiff.diff(rows.Sequential(rows.Conv2d(2, 3, 3, padding=1)), columns.Stack(Kernel(turned)), images)
+    report = padiff.diff(rows.Sequential(rows.Conv2d(2, 3, 3, padding=1)), columns.Stack(Kernel(turned, axes)), images)
     assert report.aligned == (not turned), str(report)
 
 

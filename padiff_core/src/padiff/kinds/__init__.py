@@ -1,7 +1,17 @@
 """Hold the catalogue of kinds: what a module is in any framework, and how its parameters lie."""
 
 from padiff.kinds import classes, conversions, spelling
-from padiff.kinds._catalogue import CATALOGUE, CONVOLUTIONS, FUSED, LAYOUT, ORDER_SETTINGS, PRODUCTS, STATE_MAP, Kind
+from padiff.kinds._catalogue import (
+    CATALOGUE,
+    CONVOLUTIONS,
+    FUSED,
+    LAYOUT,
+    ORDER_SETTINGS,
+    PRODUCTS,
+    SLIDING,
+    STATE_MAP,
+    Kind,
+)
 from padiff.kinds._functions import VIEWS, computes, is_in_place, short_name
 from padiff.kinds._layout import Part, interleaved
 from padiff.kinds._optimizers import EPS_PLACE, is_optimizer_family, is_optimizer_rule

@@ -19,6 +19,8 @@ PRODUCTS = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
 """The kinds that compute the same at single points, or on patches side by side."""
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
 """The kinds that compute the same where a kernel has one element along the axes that another one has not."""
+SLIDING = CONVOLUTIONS | {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
+"""The kinds whose weight is a kernel, rows before columns behind its first two axes."""
 FUSED = "fused"
 """The setting that names an activation which the same module applies; a class that does not spell it applies none."""
 

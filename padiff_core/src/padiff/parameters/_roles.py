@@ -10,7 +10,7 @@ import attrs
 
 from padiff.alignment import ModulePair, in_doubt
 from padiff.grouping import grouped
-from padiff.kinds import CONVOLUTIONS, PRODUCTS
+from padiff.kinds import CONVOLUTIONS, PRODUCTS, SLIDING
 from padiff.parameters._links import Link, special_links, with_sums
 from padiff.parameters._shapes import Axes, bare, every_order, layouts, transposition
 from padiff.parameters._units import Held, HeldUnit
@@ -199,18 +199,41 @@ def _same_kernel(reference: Sequence[int], candidate: Sequence[int]) -> bool:
 
 def _link_freely(reference: HeldUnit, candidate: HeldUnit) -> Iterator[Link]:
     fixed = reference.module.class_name == candidate.module.class_name
+    kernels = [unit.kind in SLIDING for unit in (reference, candidate)]
+
+    def ways_of(ours: Held, theirs: Held) -> list[Axes]:
+        return [
+            axes for axes in _ways(ours, theirs, fixed) if _keeps_rows_first(axes, (ours.shape, theirs.shape), kernels)
+        ]
+
     free = dict(candidate.roles)
     rest: list[tuple[str, Held]] = []
     for role, held in reference.roles.items():
-        if role in free and (ways := _ways(held, free[role], fixed)):
+        if role in free and (ways := ways_of(held, free[role])):
             yield Link.of(role, held, free.pop(role), ways)
         else:
             rest.append((role, held))
     for role, held in rest:
-        fits = {name: ways for name, other in free.items() if (ways := _ways(held, other, fixed))}
+        fits = {name: ways for name, other in free.items() if (ways := ways_of(held, other))}
         straight = [name for name in fits if free[name].shape == held.shape]
         for name in (straight or [*fits])[:1]:
             yield Link.of(role, held, free.pop(name), fits[name])
+
+
+def _keeps_rows_first(axes: Axes, shapes: Sequence[Sequence[int]], kernels: Sequence[bool]) -> bool:
+    """Return whether an order of axes leaves those that a kernel slides along in order: rows come first everywhere.
+
+    ``kernels`` says which of both shapes is a layer's kernel, of which all axes but the first two are such.
+    """
+    count = [len(bare(shape)) for shape in shapes]
+    for side in (0, 1):
+        if kernels[side] and axes and count[side] == len(axes):
+            slid = range(len(axes) - len(bare(shapes[side][2:])), len(axes))
+            permuted = side == 0 or count[0] < count[1]
+            along = [axis for axis in axes if axis in slid] if permuted else [axes[place] for place in slid]
+            if along != sorted(along):
+                return False
+    return True
 
 
 def ways_between(role: str, reference: Held, candidate: Held) -> list[Link]:
