@@ -105,6 +105,44 @@ def test_a_mask_that_its_consumer_makes_small_is_found() -> None:
     assert not _report(-1e4, factor=1e-3).aligned
 
 
+def _scoring(base: type, linear: Any, number: float, *, shift: int = 1, factor: float = 1.0) -> Any:
+    """Return a layer whose scores are returned, some of them masked."""
+
+    class Scoring(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.inner, self.last = linear(4, 8), linear(8, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(F.tanh(self.inner(x))) * np.float32(factor) + type(x)(_mask(number, shift))
+
+    return Scoring()
+
+
+def _told(y: Any) -> Any:
+    return F.softmax(y, -1)[:, 0].sum()
+
+
+@pytest.mark.parametrize("asked", [{"phase": "forward"}, {"loss": _told}], ids=["forward", "loss"])
+@pytest.mark.parametrize("wrong", [{}, {"factor": 1.0001}, {"shift": 2}, {"number": LEAST}, {"number": -1e9}], ids=str)
+def test_infinities_that_mask_what_is_returned_stand_where_they_are(wrong: dict[str, Any], asked: Any) -> None:
+    """Pointers and routers return such; a diff was refused whatever was asked for."""
+    ours = _scoring(rows.Module, rows.Linear, -np.inf)
+    report = padiff.diff(ours, _scoring(columns.Layer, columns.Dense, **{"number": -np.inf, **wrong}), X, **asked)
+    assert report.aligned is not bool(wrong), str(report)
+    assert places(report) == [("", "forward")] * bool(wrong), str(report)
+
+
+@pytest.mark.parametrize("numbers", [(LEAST, -np.inf), (-1e9, -1e4), (-1e4, -1e9)])
+def test_another_number_that_masks_what_is_returned_is_a_fault(numbers: tuple[float, float]) -> None:
+    """Nothing shows what it drowns: -Inf was aligned, infinitely far off, and others were seen in the end alone."""
+    models = (
+        _scoring(*one) for one in ((rows.Module, rows.Linear, numbers[0]), (columns.Layer, columns.Dense, numbers[1]))
+    )
+    report = padiff.diff(*models, X)
+    assert places(report) == [("", "forward")], str(report)
+    assert {one.kind for source in report.sources for one in source.evidence} != {"unexplained"}, str(report)
+
+
 @pytest.mark.parametrize(("shift", "factor"), [(1, 1.0), (2, 1.0), (1, 1e-3)])
 def test_recorded_runs_mask_alike_too(tmp_path: Path, shift: int, factor: float) -> None:
     """The bias is differentiable, and what its code made was called a source for the numbers that drown."""

@@ -183,8 +183,11 @@ def _seems_finite(values: Array) -> bool:
     return is_finite(values)
 
 
-def check_reference(side: Side, trace: Trace) -> None:
-    """Raise `UnusableReference` where the reference returned no tensor, or NaN or Inf."""
+def check_reference(side: Side, trace: Trace, *, backward: bool) -> None:
+    """Raise `UnusableReference` where the reference returned no tensor, or NaN or Inf.
+
+    Where a finite loss stands for the outputs, or no gradient is asked for, -Inf may mask some of them.
+    """
     if not trace.outputs:
         msg = f"the reference returned no tensor{_instead(trace)}, so there is nothing to compare.\n{_returning(trace)}"
         raise UnusableReference(msg)
@@ -193,8 +196,8 @@ def check_reference(side: Side, trace: Trace) -> None:
         msg = f"the reference's outputs hold no element ({shapes}), so there is nothing to compare.\n"
         msg += "Hint: give a batch with at least one sample."
         raise UnusableReference(msg)
-    finite = all(map(is_finite, trace.outputs))
-    if finite and (trace.loss is None or np.isfinite(trace.loss)):
+    finite, masked = (all(map(one, trace.outputs)) for one in (is_finite, is_masked))
+    if (finite or (masked and (trace.loss is not None or not backward))) and np.isfinite(trace.loss or 0.0):
         return
     where = "in its loss"
     # An infinity inside may be meant (a mask), and so may one among the inputs, while the outputs are finite.
@@ -212,8 +215,9 @@ def check_reference(side: Side, trace: Trace) -> None:
         f"Hint: {'load or initialize its weights' if spoiled else 'give inputs and weights'} "
         f"{'again, so that' if spoiled else 'under which'} the reference is finite."
     )
-    if not (finite or spoiled) and all(map(is_masked, trace.outputs)):
-        msg += " Where -Inf masks an output on purpose, let both models return what it masks."
+    if masked and not (finite or spoiled):
+        msg += " Where -Inf masks an output on purpose, let both models return what it masks,"
+        msg += " give a loss that it leaves finite, or phase='forward'."
     raise UnusableReference(msg)
 
 

@@ -251,7 +251,7 @@ class Run:
         self.progress.phase("running the reference")
         with of_side("reference", self.reference, self.tasks[0]):
             trace = self.reference.record(attrs.evolve(self.tasks[0], flow=followed), store)
-        check_reference(self.reference, trace)
+        check_reference(self.reference, trace, backward=self.options.backward)
         return trace
 
     def evidence(self, trace: Trace, store: ValueStore, *, followed: bool) -> Evidence:

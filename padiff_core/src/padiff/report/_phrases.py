@@ -167,6 +167,7 @@ EXPLAINED = {
     "evaluation": "{figure:.1e} in evaluation mode, where rounding explains {bound:.1e}",
     "random": "the reference disagrees with itself under another seed, in evaluation mode too; over seeds, both agree",
     "distribution": "over 16 seeds each, they are of two distributions (permutation test, wrong once in 5,000 times)",
+    "infinite": "NaN or Inf on one side alone",
 }
 """What the free runs rest on, by `FreeRuns.by`."""
 

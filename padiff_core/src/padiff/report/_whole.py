@@ -24,7 +24,7 @@ class Coverage:
         return self.compared / self.total if self.total else 1.0
 
 
-By = Literal["sight", "float64", "disturbed", "candidate", "evaluation", "random", "distribution"]
+By = Literal["sight", "float64", "disturbed", "candidate", "evaluation", "random", "distribution", "infinite"]
 
 
 @attrs.frozen
@@ -37,7 +37,7 @@ class FreeRuns:
     (the reference's response to disturbances of one machine epsilon at every call), ``candidate`` (the candidate's,
     where the reference is a recorded run), ``evaluation`` (one of these in evaluation mode, since the reference
     disagrees with itself under another seed), ``random`` (it does so in every mode, and over seeds both models give one
-    distribution), or ``distribution`` (they do not)."""
+    distribution), ``distribution`` (they do not), or ``infinite`` (one side alone has NaN or Inf)."""
     native: float
     """The largest relative L2 between matched outputs, or losses, in the models' own types."""
     bound: float

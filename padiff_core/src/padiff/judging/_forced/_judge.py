@@ -121,6 +121,7 @@ class Judge:
         Unless ``moved``, what follows from a value of another shape stays where it is seen.
         """
         found: list[Suspicion] = []
+        ends = {leaf.token for leaf in self.alignment.pairs[0].reference.outputs}
         phase("judging", len(self.forced.checks))
         for check in self.forced.checks:
             advance()
@@ -132,8 +133,8 @@ class Judge:
                 self.policies.look(owner, spot.reference.dtype)
             if check.tainted and not contrasted(owner, but=OF_STATE | ORDER_SETTINGS):
                 continue
-            read, what = self._read(spot, owner), within(owner, spot)
-            asked = Question(owner, read, check.difference, truth, backward=False, what=what)
+            read, what, returned = self._read(spot, owner), within(owner, spot), spot.reference.token in ends
+            asked = Question(owner, read, check.difference, truth, backward=False, what=what, returned=returned)
             if spot.reference.shape != spot.candidate.shape:
                 ruling = of_another_shape(spot)
             elif check.close is not None:
@@ -317,8 +318,7 @@ class Judge:
         ends = {leaf.token for leaf in root.reference.outputs}
         if self.loss and spot.reference.token in ends and not (recorded and suspects[1:]):
             ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("loss_gradient"),))
-            what = value_at(spot, gradient=True)
-            return Suspicion(root, Phase.LOSS, what, ruling, measured=check.measured)
+            return Suspicion(root, Phase.LOSS, value_at(spot, gradient=True), ruling, measured=check.measured)
         if any(map(self.settler.randomness.takes_numbers, suspects)):
             return None  # other numbers were drawn there: what is sent is judged by its distribution
         if check.close is None:

@@ -34,6 +34,8 @@ class Question:
     """Whether it arises in the backward pass."""
     what: Hashable = None
     """Its name: of another call with the same settings and shapes the same value rounds alike."""
+    returned: bool = False
+    """Whether the model returns it: nothing shows then that a mask drowns what it holds."""
     eps: float = attrs.field()
     """Its type's machine epsilon."""
 

@@ -124,7 +124,7 @@ class Settler:
                 return _by_floor(asked, DOES_NOT_ARISE)
             ours, theirs = both
             wide = asked.error_between(ours, theirs)
-            rest = None if asked.backward else beside_masks(ours, theirs)
+            rest = None if asked.backward or asked.returned else beside_masks(ours, theirs)
             if rest is not None and wide > TOGETHER(eps) >= rest.rel_l2:
                 told = Evidence.of("drowned", reference=float(ours.min()), candidate=float(theirs.min()))
                 return Ruling(Verdict.ROUNDING, Figures.of(native), (told,))

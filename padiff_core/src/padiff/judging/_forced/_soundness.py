@@ -17,6 +17,7 @@ from operator import le
 from typing import Any
 
 import attrs
+import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import Side, is_recorded
@@ -171,6 +172,11 @@ def _explained(
     """
     gaps = wholes.gaps(native)
     apart = worst(gaps)
+    if not np.isfinite(apart):  # an infinity that has no equal on the other side is no rounding
+        largest = max(gaps, key=lambda gap: gap.rel_l2)
+        return Proof(
+            "sight", apart, wholes.negligible(largest.eps), apart, largest, wholes.leap(native, largest) or wholes.root
+        )
     with temporary_store() as store:
         ends = _both(sides, tasks, store, wholes, dtype="float64", ends=True)
         if ends is not None:
