@@ -133,14 +133,17 @@ def test_infinities_that_mask_what_is_returned_stand_where_they_are(wrong: dict[
 
 
 @pytest.mark.parametrize("numbers", [(LEAST, -np.inf), (-1e9, -1e4), (-1e4, -1e9)])
-def test_another_number_that_masks_what_is_returned_is_a_fault(numbers: tuple[float, float]) -> None:
+def test_another_number_that_masks_what_is_returned_is_a_fault(numbers: tuple[float, float], tmp_path: Path) -> None:
     """Nothing shows what it drowns: -Inf was aligned, infinitely far off, and others were seen in the end alone."""
-    models = (
-        _scoring(*one) for one in ((rows.Module, rows.Linear, numbers[0]), (columns.Layer, columns.Dense, numbers[1]))
-    )
+    kinds = (rows.Module, rows.Linear), (columns.Layer, columns.Dense)
+    models = [_scoring(*kind, number) for kind, number in zip(kinds, numbers, strict=True)]
     report = padiff.diff(*models, X)
     assert places(report) == [("", "forward")], str(report)
     assert {one.kind for source in report.sources for one in source.evidence} != {"unexplained"}, str(report)
+    for model, name in zip(models, "ab", strict=True):
+        record_once(model, X, tmp_path / name)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert places(report) == [("", "forward")], str(report)
 
 
 @pytest.mark.parametrize(("shift", "factor"), [(1, 1.0), (2, 1.0), (1, 1e-3)])

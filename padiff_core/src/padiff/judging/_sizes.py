@@ -224,8 +224,12 @@ def says_the_same_here(spot: Spot, size: Size, traces: Traces) -> bool:
 
 
 def size_beside_masks(spot: Spot, size: Size, traces: Traces) -> Size | None:
-    """Return how far apart a value that differs is where no mask drowns it; None where both do not mask alike."""
-    both = _both(spot, size, traces)
+    """Return how far apart a value that differs is where no mask drowns it; None where both do not mask alike.
+
+    What the model returns is compared as it is: nothing shows there that a mask drowns it.
+    """
+    returned = any(leaf.token == spot.reference.token for leaf in traces[0].root.outputs)
+    both = None if returned else _both(spot, size, traces)
     rest = None if both is None else beside_masks(*both)
     return None if rest is None else attrs.evolve(size, difference=rest)
 

@@ -99,7 +99,7 @@ def by_value(values: NDArray[Any]) -> NDArray[Any]:
     size: NDArray[Any] = np.abs(work)
     scale = float(size.mean(where=np.isfinite(size), dtype=np.float64)) if np.isfinite(size).any() else 0.0
     scale = scale if scale > 0 else 1.0
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         bent: NDArray[Any] = np.where(np.isinf(work), np.sign(work), work / (scale + size)).astype(
             work.dtype, copy=False
         )
