@@ -60,6 +60,38 @@ def test_a_fault_beside_an_open_layout_is_named() -> None:
     assert [source.candidate.path for source in report.sources] == [""]
 
 
+class Bilinear(rows.Module):
+    """How well two go together, by a matrix between them."""
+
+    def __init__(self) -> None:
+        self.one, self.other, self.table = rows.Linear(3, 4), rows.Linear(6, 4), rows.parameter(4, 4)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return (self.one(x) @ self.table * self.other(y)).sum(-1)
+
+
+class FromTheOtherEnd(columns.Layer):
+    """The same, with the matrix applied to the second of both."""
+
+    def __init__(self, layer: bool, factor: float) -> None:
+        self.one, self.other, self.factor = columns.Dense(3, 4), columns.Dense(6, 4), factor
+        self.w = columns.Dense(4, 4, bias=False) if layer else columns.weight(4, 4)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        y = self.other(y)
+        return (self.one(x) * (self.w(y) if callable(self.w) else y @ self.w) * self.factor).sum(-1)
+
+
+@pytest.mark.parametrize("layer", [False, True])
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+def test_a_bilinear_form_may_be_computed_from_either_end(layer: bool, factor: float) -> None:
+    """A matrix that code sums with other data lay as if it were summed with the same: right ports were a source."""
+    report = padiff.diff(Bilinear(), FromTheOtherEnd(layer, factor), (randoms(5, 3), randoms(5, 6)))
+    assert len(report.sources) == (factor != 1.0), str(report)
+    # A layer holds (in, out), and its input is the end that the matrix gives to in the reference.
+    assert {one.layout for one in report.mapping.parameters if one.candidate.startswith("w")} == {"transposed"}
+
+
 @pytest.mark.parametrize("flipped", [False, True])
 def test_a_table_that_a_layer_holds_too_lies_as_in_that_layer(flipped: bool) -> None:
     """Read the other way round by one of both, it is no parameter that lies otherwise: that code is wrong."""
