@@ -75,3 +75,43 @@ def test_a_fault_beside_them_is_named_there(place: int) -> None:
     report = padiff.diff(Reduced(), Port([1.1 if i == place else 1 for i in range(3)]), X)
     (source,) = report.sources
     assert source.candidate.path == f"stack.{place}", str(report)
+
+
+class Heads(rows.Module):
+    """Attention behind a gate, with weights that keep heads apart: (in, heads, size), and (heads, size, out)."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.g = (rows.parameter(8, 2, 4) for _ in range(4))
+        self.g_bias, self.o, self.o_bias = rows.parameter(2, 4), rows.parameter(2, 4, 8), rows.parameter(8)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v, g = (x @ weight.reshape(8, 8) for weight in (self.q, self.k, self.v, self.g))
+        found = F.attention(q, k, v, 2) * F.sigmoid(g.reshape(*g.shape[:-1], 2, 4) + self.g_bias).reshape(*g.shape)
+        return found @ self.o.reshape(8, 8) + self.o_bias
+
+
+class HeadsAsLayers(columns.Layer):
+    """The same with layers, the first three packed in one."""
+
+    def __init__(self, packed: bool, fault: str) -> None:
+        self.qkv = columns.Dense(8, 24, bias=False) if packed else None
+        self.a, self.b, self.c = (None if packed else columns.Dense(8, 8, bias=False) for _ in range(3))
+        self.gate, self.out, self.fault = columns.Dense(8, 8), columns.Dense(8, 8), fault
+
+    def forward(self, x: Any) -> Any:
+        both = self.qkv(x) if self.qkv else F.concat([self.a(x), self.b(x), self.c(x)])
+        q, k, v = (both[..., at : at + 8] for at in (0, 8, 16))
+        g = F.sigmoid(self.gate(q if self.fault == "gate" else x))
+        return self.out(F.attention(q * (1.01 if self.fault == "scale" else 1.0), k, v, 2) * g)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("fault", ["", "gate", "scale"])
+def test_weights_that_keep_heads_apart_are_those_of_layers(packed: bool, fault: str) -> None:
+    """A bias of two axes was none: the gate's stood for the last one's. No layer packed weights of three axes."""
+    inputs = np.random.default_rng(0).standard_normal((2, 5, 8)).astype(np.float32)
+    ours, theirs = rows.Sequential(Heads(), Heads()), columns.Stack(*(HeadsAsLayers(packed, fault) for _ in range(2)))
+    report = padiff.diff(ours, theirs, inputs)
+    assert [one.candidate.path for one in report.sources] == ["0", "1"] * bool(fault), str(report)
+    assert report.transfer is not None
+    assert not report.transfer.unmatched_reference + report.transfer.unmatched_candidate

@@ -27,30 +27,33 @@ def is_map(unit: HeldUnit) -> bool:
     return unit.kind in PRODUCTS and "weight" in unit.roles and settings_of(unit).get("groups", 1) == 1
 
 
-def as_maps(unit: HeldUnit) -> Iterator[HeldUnit]:
+def as_maps(unit: HeldUnit, *, split: bool = False) -> Iterator[HeldUnit]:
     """Yield a unit as the maps of one input that it is; of a matrix that no rule speaks of, each way it may lie.
 
-    A table of vectors is a map, too, and a convolution in groups is one for each of these.
+    A table of vectors is a map, too, and a convolution in groups is one for each of these. Of what has more axes some
+    side by side may be one that is ``split``: heads, and what each holds.
     """
     if (unit.kind in PRODUCTS and "weight" in unit.roles) or unit.kind == TABLE:
         yield unit
-    matrices = [held for held in unit.roles.values() if len(held.shape) == 2]
-    vectors = [held for held in unit.roles.values() if len(held.shape) == 1]
-    if unit.kind is not None or len(matrices) != 1:
+    axes = sorted((len(held.shape) for held in unit.roles.values()), reverse=True)
+    if unit.kind is not None or len(axes) > 2 or axes[0] < 2 or axes[1:] >= axes[:1]:
         return
-    if len(vectors) > 1 or len(unit.roles) > 1 + len(vectors):
-        return
-    for transpose in (None, (1, 0)):
-        places = [attrs.evolve(one, kind=LINEAR, roles=_as_linear(one, transpose), stack=()) for one in unit.units]
-        shape = places[0].roles["weight"].shape
-        if all(held.shape == shape[:1] for held in vectors):
+    merges = [None] if axes[0] == 2 else [(first, axes[0] - first) for first in range(1, axes[0]) if split]
+    for merge, transpose in itertools.product(merges, (None, (1, 0))):
+        places = [
+            attrs.evolve(one, kind=LINEAR, roles=_as_linear(one, merge, transpose), stack=()) for one in unit.units
+        ]
+        weight, *biases = places[0].roles.values()
+        if all(held.shape == weight.shape[:1] for held in biases):
             yield attrs.evolve(places[0], stack=tuple(places) if unit.stack else ())
 
 
-def _as_linear(unit: HeldUnit, transpose: tuple[int, int] | None) -> dict[str, Held]:
+def _as_linear(unit: HeldUnit, merge: tuple[int, int] | None, transpose: tuple[int, int] | None) -> dict[str, Held]:
     """Return the matrix of a unit, and the vector beside it, as those of a linear layer."""
-    held = sorted(unit.roles.values(), key=lambda one: -len(one.shape))
-    return dict(zip(("weight", "bias"), (held[0].lying(transpose=transpose), *held[1:]), strict=False))
+    weight, *biases = sorted(unit.roles.values(), key=lambda one: -len(one.shape))
+    lying = weight.lying(transpose=transpose) if merge is None else weight.lying(merge=merge, transpose=transpose)
+    flat = (one if len(one.shape) == 1 else one.lying(merge=(len(one.shape),)) for one in biases)
+    return dict(zip(("weight", "bias"), (lying, *flat), strict=False))
 
 
 def side_by_side(graph: Graph) -> Iterator[Group]:

@@ -79,7 +79,7 @@ def _as_layers(parts: Units, flow: Flow, maps: set[tuple[int, ...]]) -> Iterator
 
     counts = Counter(map(like, parts))
     for part in parts:
-        ways = [(one, one.roles["weight"].shape) for one in as_maps(part)]
+        ways = [(one, one.roles["weight"].shape) for one in as_maps(part, split=True)]
         fit = (one for one, (rows, width) in ways if {(rows, width), (rows * counts[like(part)], width)} & maps)
         yield next(fit, part)
 
@@ -165,6 +165,7 @@ class _Groups:
                 yield from self._met(self._flow.takes.get(source, frozenset()))
 
     def _is_bias(self, role: str, weight: str) -> bool:
-        return len(self._shapes[role]) < 2 <= len(self._shapes[weight]) and set(self._shapes[role]) <= {
-            *self._shapes[weight]
-        }
+        bias, shape = self._shapes[role], self._shapes[weight]
+        if len(bias) < 2:
+            return len(shape) >= 2 and {*bias} <= {*shape}
+        return len(bias) < len(shape) and shape[-len(bias) :] == bias  # of heads, and what each holds

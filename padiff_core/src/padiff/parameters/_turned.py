@@ -63,7 +63,7 @@ def _contracts_last(unit: HeldUnit, held: Held, flow: Flow) -> bool | None:
 
 
 def _origins(unit: HeldUnit, held: Held, flow: Flow, homes: Homes) -> Iterator[Set[object]]:
-    """Yield of what the data comes that meets what a unit holds: the matches of each holder, or an input of the model."""
+    """Yield what the data comes from that meets what a unit holds: the matches of a holder, or inputs of the model."""
     waiting = [*held.parameter.paths, called(unit.module.path)]
     seen: set[str] = set()
     while waiting:
