@@ -192,6 +192,42 @@ def test_lines_that_differ_wherever_they_run_are_one_source(factors: Any, bias: 
     assert str(report).startswith(f"not aligned: {said}"), str(report)
 
 
+class Lines(rows.Module):
+    """A framework's layers, each called by a line of its own."""
+
+    def __init__(self) -> None:
+        self.one, self.two = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = F.tanh(self.one(x))
+        return self.two(x)
+
+
+class ByHand(columns.Layer):
+    def __init__(self, cut: bool) -> None:
+        self.weight, self.bias, self.cut = columns.weight(4, 4), columns.weight(4), cut
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.weight + (F.detach(self.bias) if self.cut else self.bias)
+
+
+class LinesByHand(columns.Layer):
+    def __init__(self, *cut: bool) -> None:
+        self.first, self.second = map(ByHand, cut)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(F.tanh(self.first(x)))
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"), [((True, True), "1 source in 2 places ("), ((False, True), "1 source (")], ids=["both", "one"]
+)
+def test_a_layer_by_hand_is_one_source_whichever_lines_call_the_frameworks(cut: Any, said: str) -> None:
+    assert padiff.diff(Lines(), LinesByHand(False, False), (X,)).aligned
+    report = padiff.diff(Lines(), LinesByHand(*cut), (X,))
+    assert str(report).startswith(f"not aligned: {said}"), str(report)
+
+
 def turning(base: Any, linear: Any, stack: Any, axes: tuple[int, ...]) -> Any:
     """Return a model of blocks of which one leaves out a line that the others run."""
 

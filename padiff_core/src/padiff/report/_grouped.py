@@ -94,11 +94,11 @@ def _is_of_code(cause: Cause) -> bool:
 
 
 def _ran(calls: Sequence[ComparedCall]) -> list[set[_Paths]]:
-    """Return, of each piece of code, where it ran: the paths of the calls that were compared."""
+    """Return, of each piece of the candidate's code, where it ran: the paths of the calls that were compared."""
     found: dict[object, set[_Paths]] = {}
     for call in calls:
         if call.reference is not None and call.candidate is not None:
-            code = tuple((side.class_name, side.location) for side in (call.reference, call.candidate))
+            code = call.candidate.class_name, call.candidate.location
             found.setdefault(code, set()).add((call.reference.path, call.candidate.path))
     return list(found.values())
 
@@ -149,7 +149,9 @@ def _line(source: Finding) -> object:
 
 
 def _code(source: Finding) -> object:
-    code = tuple((side.class_name, side.location) for side in (source.reference, source.candidate))
+    """Return the code that is wrong: the candidate's, if it has some: a framework's layer lies where it is called."""
+    side = source.reference if source.candidate.path is None else source.candidate
+    code = side.class_name, side.location
     return (source.phase, _what(source), source.verdict, _SHAPE.sub("", str(source.cause)), code)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from padiff.testing.toy._tape import Tensor, added, made, product
 
 __all__ = [
-    "attention", "avg_pool2d", "batch_norm", "concat", "conv2d", "dropout", "embedding", "gelu", "layer_norm", "linear",
-    "relu", "sigmoid", "silu", "softmax", "tanh",
+    "attention", "avg_pool2d", "batch_norm", "concat", "conv2d", "detach", "dropout", "embedding", "gelu", "layer_norm",
+    "linear", "relu", "sigmoid", "silu", "softmax", "tanh",
 ]  # fmt: skip
 
 
@@ -78,6 +78,11 @@ def batch_norm(
     else:
         centred, spread = x - mean.reshape(*shape), variance.reshape(*shape)
     return centred / (spread + eps).sqrt() * weight.reshape(*shape) + bias.reshape(*shape)
+
+
+def detach(x: Any) -> Any:
+    """Return the same elements, to which no gradient comes."""
+    return type(x)(x.data)
 
 
 def embedding(indices: Any, weight: Any) -> Any:
