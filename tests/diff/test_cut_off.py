@@ -41,11 +41,15 @@ class Model(torch.nn.Module):
         return x
 
 
+CUT = "no gradient goes through detach(_) in the candidate only"
+
+
 def test_a_stream_that_is_cut_off_is_named_where_it_is_cut() -> None:
     for cut in range(3):
         report = padiff.diff(Model(), Model(cut), (X,))
         sources = {(found.candidate.path, found.phase) for found in report.sources}
         assert sources == {(f"blocks.{cut}", padiff.Phase.BACKWARD)}, report
+        assert {str(found.cause) for found in report.sources} == {CUT}, report
 
 
 def test_a_parameter_that_is_cut_off_is_named_itself() -> None:
@@ -58,6 +62,21 @@ def test_a_parameter_that_is_cut_off_is_named_itself() -> None:
 
     report = padiff.diff(Model(), Frozen(), (X,))
     assert [(found.candidate.path, found.what) for found in report.sources] == [("", "gradient of shift")], report
+    assert report.sources[0].cause == CUT, report
+
+
+def test_a_sum_that_is_made_without_gradients_is_the_cause() -> None:
+    class Ungraded(Block):
+        def forward(self, x: Any) -> Any:
+            x = x + self.one(x)
+            with torch.no_grad():
+                bent = torch.tanh(x)
+            return x + self.two(bent)
+
+    model = Model()
+    model.blocks[1] = Ungraded()
+    (source,) = padiff.diff(Model(), model, (X,)).sources
+    assert source.cause == CUT.replace("detach", "tanh"), source
 
 
 class Inner(torch.nn.Module):

@@ -412,3 +412,71 @@ def test_what_is_wrong_in_another_order_of_axes_is_found(fault: str, told: str) 
     report = padiff.diff(Image(), ImagePort(fault), batch)
     (source,) = report.sources
     assert str(source.cause).startswith(told), str(report)
+
+
+class Gated(rows.Module):
+    """A layer whose code lets gradients through in part: its gate gets none, nor what a softmax is shifted by."""
+
+    def __init__(self) -> None:
+        self.blocks = rows.ModuleList(*(GatedBlock() for _ in range(2)))
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+class GatedBlock(rows.Module):
+    def __init__(self) -> None:
+        self.into, self.out = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = self.into(x)
+        gate = F.tanh(F.detach(y) * 0.5)
+        powers = (y - F.detach(y.mean(-1, keepdims=True))).exp()
+        return self.out(gate * y + powers / powers.sum(-1, keepdims=True))
+
+
+class GatedPort(columns.Layer):
+    def __init__(self, *faults: str) -> None:
+        self.blocks = columns.Layers(*map(GatedBlockPort, faults))
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+class GatedBlockPort(columns.Layer):
+    def __init__(self, fault: str) -> None:
+        self.last, self.first, self.fault = columns.Dense(4, 4), columns.Dense(4, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x)
+        half = y * 0.5
+        gate = F.tanh(half if self.fault == "gate" else F.detach(half))
+        powers = (y - y.mean(-1, keepdims=True)).exp()
+        weights = powers / powers.sum(-1, keepdims=True)
+        gated = gate * (F.detach(y) if self.fault == "values" else y)
+        weights = F.detach(weights) if self.fault == "weights" else weights
+        made = self.last(gated + weights)
+        return F.detach(made) if self.fault == "all" else made
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("", None),
+        ("gate", "no gradient goes through detach(_) in the reference only"),
+        ("values", "no gradient goes through to what mul(_, _) is given in the candidate only"),
+        ("weights", "no gradient goes through detach(_) in the candidate only"),
+        ("all", "no gradient goes through detach(_) in the candidate only"),
+    ],
+)
+@pytest.mark.parametrize("everywhere", [False, True], ids=["one-block", "every-block"])
+def test_what_lets_no_gradient_through_on_one_side_is_the_cause(fault: str, told: str | None, everywhere: bool) -> None:
+    """Where both sides cut alike, if elsewhere on the way, or where it changes no gradient, that is none."""
+    report = padiff.diff(Gated(), GatedPort(fault if everywhere else "", fault), X)
+    assert report.aligned is (told is None), str(report)
+    assert {str(source.cause) for source in report.sources} <= {told}, str(report)
+    assert report.aligned or str(report).startswith("not aligned: 1 source"), str(report)

@@ -12,7 +12,7 @@ import attrs
 
 from padiff.alignment import Pair
 from padiff.errors import PadiffError
-from padiff.judging import explained_by_code
+from padiff.judging import explained_by_code, explained_by_cuts
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
 from padiff.paths import parent
@@ -26,25 +26,36 @@ if TYPE_CHECKING:
 
 _MOST = 1000
 """How many operations of one module's code are looked into."""
+_KINDS = {
+    Phase.FORWARD: ("input", "output"),
+    Phase.BACKWARD: ("input_gradient", "output_gradient", "parameter_gradient"),
+}
 Prepare = Callable[[DiffOptions, tuple[Collection[str], Collection[str]]], "Prepared"]
 
 
 def explain_code(run: Run, prepare: Prepare, stack: ExitStack) -> None:
     """Name the operations that differ in a module's own code, and their lines, where the source there has no cause.
 
-    The forward pass runs once more on what is known, with the operations of that code recorded.
+    The models run once more on what is known, with the operations of that code recorded; forward only where no more is
+    asked.
     """
-    options, found, known = run.options, run.outcome.findings, run.correspondence
-    wanted = [one for one in found if _is_unexplained(one)]
     sides = run.reference, run.candidate
-    offered = all("operations" in side.about.capabilities for side in sides)
-    if known is None or not (wanted and offered) or options.operations or run.rule is not None:
+    if all("operations" in side.about.capabilities for side in sides) and run.rule is None:
+        for phase in (Phase.FORWARD, Phase.BACKWARD):
+            _explain(run, prepare, stack, phase)
+
+
+def _explain(run: Run, prepare: Prepare, stack: ExitStack, phase: Phase) -> None:
+    options, found, known = run.options, run.outcome.findings, run.correspondence
+    wanted = [one for one in found if one.phase is phase and _is_unexplained(one)]
+    if known is None or not wanted or options.operations:
         return
     paths = {one.reference.path or "" for one in wanted}, {one.candidate.path or "" for one in wanted}
     calls = known.alignment
     paths[0].update(_of_one_code(calls.left_reference, calls.of_reference, paths[0]))
     paths[1].update(_of_one_code(calls.left_candidate, calls.of_candidate, paths[1]))
-    asked = attrs.evolve(options, operations=True, phase="forward", steps=1, optimizers=False)
+    way = "forward" if phase is Phase.FORWARD else options.phase
+    asked = attrs.evolve(options, operations=True, phase=way, steps=1, optimizers=False)
     try:
         again = type(run)(prepare(asked, paths), run.progress, stack, run.store)
         told = dict(_told(again, known, wanted))
@@ -74,7 +85,8 @@ def _told(run: Run, known: Correspondence, wanted: Sequence[Finding]) -> Iterato
         with_batches_divided(known, evidence)
         plain = {call.key: call for call in evidence.free().calls}
         judge = evidence.judged(_as_known(known, aligned(known, evidence)))
-        yield from zip(map(id, wanted), explained_by_code(wanted, judge, plain), strict=True)
+        explained = explained_by_code if wanted[0].phase is Phase.FORWARD else explained_by_cuts
+        yield from zip(map(id, wanted), explained(wanted, judge, plain), strict=True)
 
 
 def _as_known(known: Correspondence, again: Correspondence) -> Correspondence:
@@ -90,5 +102,5 @@ def _as_known(known: Correspondence, again: Correspondence) -> Correspondence:
 
 
 def _is_unexplained(one: Finding) -> bool:
-    of_code = one.phase is Phase.FORWARD and one.what.kind in ("input", "output") and not one.rests_on("another_layer")
+    of_code = one.what.kind in _KINDS[one.phase] and not one.rests_on("another_layer")
     return one.source and of_code and one.cause is None

@@ -182,14 +182,18 @@ class _Replaying(Forcer):
         """Keep a copy of the first input of what is idle: the call itself may change it in place."""
         if tensors and self._keys.get(call.key) in self._request.idle:
             self._passed[call] = tensors[0].swapped(tensors[0].numpy())
-        return {**super().arrive(call, tensors), **self._exchanged(call, "input", tensors)}
+        put = self._exchanged(call, "input", tensors)
+        return {**put, **super().arrive(call, self._with(put, tensors))}
 
     def depart(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Return it in place of the output."""
-        changed = super().depart(call, tensors)
+        put = self._exchanged(call, "output", tensors)
+        changed = super().depart(call, self._with(put, tensors))
         passed = self._passed.pop(call, None)
-        changed = changed if passed is None or not tensors else {0: passed, **changed}
-        return {**changed, **self._exchanged(call, "output", tensors)}
+        return {**put, **(changed if passed is None or not tensors else {0: passed, **changed})}
+
+    def _with(self, put: Mapping[int, Any], tensors: list[Tensor]) -> list[Tensor]:
+        return [self.adapter.tensor(put[at]) if at in put else tensor for at, tensor in enumerate(tensors)]
 
     def _exchanged(self, call: Call, what: str, tensors: list[Tensor]) -> dict[int, Any]:
         key = self._keys.get(call.key)

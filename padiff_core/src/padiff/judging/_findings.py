@@ -31,6 +31,14 @@ def place_of(call: Call, *, at: Call | None = None, path: str | None = None, sta
     )
 
 
+def at_line(place: Place, calls: Sequence[Call]) -> Place:
+    """Return a place with the line of the last of some calls, if there is one."""
+    if not calls:
+        return place
+    line = place_of(calls[-1])
+    return attrs.evolve(place, location=line.location, stack=line.stack)
+
+
 def called_at(call: Call) -> Place:
     """Name a call's place by the line that makes it, wherever its own code is."""
     place = place_of(call)

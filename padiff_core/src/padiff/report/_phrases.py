@@ -68,6 +68,8 @@ CAUSES: Mapping[str, Phrase] = {
     "arguments": lambda data: f"called as {_both_ways(data)}",
     "code": lambda data: f"computed as {_both_ways(data)}",
     "code_alone": "{called:all} in the {side} only",
+    "cut": "no gradient goes through {called} in the {side} only",
+    "cut_given": "no gradient goes through to what {called} is given in the {side} only",
     "constants": "a tensor made of no input: {reference} in the reference, {candidate} in the candidate",
     "taken": "{taker} takes {reference} in the reference, {candidate} in the candidate",
     "several": lambda data: "; and ".join(data["causes"]),

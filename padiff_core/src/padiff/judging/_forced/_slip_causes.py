@@ -11,13 +11,13 @@ import attrs
 from padiff.alignment import BY_PLACE, Pair
 from padiff.forcing import Spot
 from padiff.judging._causes import cause_between
-from padiff.judging._findings import finding_of, place_of
+from padiff.judging._findings import at_line, finding_of, place_of
 from padiff.judging._forced._both_codes import Slip
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._slips import RUNS, Search
 from padiff.judging._suspicion import Suspicion
 from padiff.paths import last
-from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place, Verdict
+from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Verdict
 from padiff.trace import Call, Key, as_called, samples_otherwise
 
 _ALL_RUNS = 256
@@ -116,21 +116,14 @@ def _caused(source: Finding, slips: Sequence[Slip], *, whole: bool) -> Finding:
         source,
         evidence=(*itertools.chain(*map(_rounds, rounds.values())), *more, *source.evidence),
         cause=causes[0] if len(causes) == 1 else Cause("several", {"causes": list(map(str, causes))}, verified=True),
-        reference=_at(source.reference, first.reference[-1:]),
-        candidate=_at(source.candidate, first.candidate[-1:] or ((first.taker,) if first.taker else ())),
+        reference=at_line(source.reference, first.reference[-1:]),
+        candidate=at_line(source.candidate, first.candidate[-1:] or ((first.taker,) if first.taker else ())),
     )
 
 
 def _draw_otherwise(slip: Slip) -> bool:
     both = zip(slip.reference[-1:], slip.candidate[-1:], strict=False)
     return any(samples_otherwise(ours, theirs) for ours, theirs in both)
-
-
-def _at(place: Place, calls: Sequence[Call]) -> Place:
-    if not calls:
-        return place
-    line = place_of(calls[-1])
-    return attrs.evolve(place, location=line.location, stack=line.stack)
 
 
 def _cause(slip: Slip) -> Cause | None:

@@ -52,8 +52,8 @@ class Search:
         self._bench, self._pair, self._spot, self._hints, self._most = bench, pair, spot, hints, most
         calls, target = bench.alignment, plain[spot.pair.candidate.key].leaves(spot.what)[index]
         self._codes = (
-            Code.of(pair.reference, _fed(calls.of_reference), spot.reference),
-            Code.of(plain[pair.candidate.key], _fed(calls.of_candidate), target),
+            Code.of(pair.reference, fed(calls.of_reference), spot.reference),
+            Code.of(plain[pair.candidate.key], fed(calls.of_candidate), target),
         )
         self.runs = 0
         self._dtype: str | None = None
@@ -229,7 +229,7 @@ class Search:
         return attrs.evolve(one.slip, round=(number * rounds // len(again), rounds))
 
 
-def _fed(matched: Callable[[Call], Pair | None]) -> Callable[[Call], Pair | None]:
+def fed(matched: Callable[[Call], Pair | None]) -> Callable[[Call], Pair | None]:
     """Return what knows the pair of a call that is fed: what gives nothing in its shape is part of the code around."""
 
     def known(call: Call) -> Pair | None:
