@@ -146,6 +146,34 @@ def test_another_number_that_masks_what_is_returned_is_a_fault(numbers: tuple[fl
     assert places(report) == [("", "forward")], str(report)
 
 
+def _handing(base: type, inner: Any, number: float) -> Any:
+    """Return attention that is given a mask, and returned with it."""
+
+    class Attention(base):  # type: ignore[misc]
+        def forward(self, x: Any, mask: Any) -> Any:
+            return F.softmax(x + mask, -1) @ x
+
+    class Model(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.inner, self.attention = inner, Attention()
+
+        def forward(self, x: Any) -> Any:
+            mask = type(x)(_mask(number))
+            return self.attention(self.inner(x), mask), mask
+
+    return Model()
+
+
+@pytest.mark.parametrize(("number", "by"), [(LEAST, None), (-1e9, "float64"), (-np.inf, "infinite")])
+def test_a_mask_that_is_returned_beside_what_it_masks_is_compared(number: float, by: str | None) -> None:
+    """Inside another number says the same. Of -Inf it was said that rounding explains it."""
+    ours = _handing(rows.Module, rows.Linear(4, 4), LEAST)
+    report = padiff.diff(ours, _handing(columns.Layer, columns.Dense(4, 4), number), X)
+    assert report.aligned is (by is None), str(report)
+    assert [one.figures["by"] for source in report.sources for one in source.evidence] == [by] * bool(by), str(report)
+    assert ("NaN or Inf on one side alone" in str(report)) is (by == "infinite")
+
+
 @pytest.mark.parametrize(("shift", "factor"), [(1, 1.0), (2, 1.0), (1, 1e-3)])
 def test_recorded_runs_mask_alike_too(tmp_path: Path, shift: int, factor: float) -> None:
     """The bias is differentiable, and what its code made was called a source for the numbers that drown."""

@@ -174,9 +174,8 @@ def _explained(
     apart = worst(gaps)
     if not np.isfinite(apart):  # an infinity that has no equal on the other side is no rounding
         largest = max(gaps, key=lambda gap: gap.rel_l2)
-        return Proof(
-            "sight", apart, wholes.negligible(largest.eps), apart, largest, wholes.leap(native, largest) or wholes.root
-        )
+        pair, bound = wholes.leap(native, largest) or wholes.root, wholes.negligible(largest.eps)
+        return Proof("infinite", apart, bound, apart, largest, pair)
     with temporary_store() as store:
         ends = _both(sides, tasks, store, wholes, dtype="float64", ends=True)
         if ends is not None:
