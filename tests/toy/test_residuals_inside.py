@@ -115,3 +115,73 @@ def test_what_a_block_gives_that_another_hands_on_is_its_own() -> None:
     report = padiff.diff(Tail(), TailOf(), X)
     (source,) = report.sources
     assert (source.reference.path, source.candidate.path, source.what.kind) == ("body.1", "body.1", "output"), report
+
+
+class Styled(rows.Module):
+    def __init__(self) -> None:
+        self.fc, self.shift = rows.Linear(4, 4), rows.parameter(4)
+
+    def forward(self, x: Any, noise: Any) -> Any:
+        return F.tanh(self.fc(x) + noise + self.shift)
+
+
+class Coloured(rows.Module):
+    """A layer that adds a coarser image itself."""
+
+    def __init__(self) -> None:
+        self.fc, self.shift = rows.Linear(4, 3), rows.parameter(3)
+
+    def forward(self, x: Any, coarse: Any = None) -> Any:
+        y = self.fc(x) + self.shift
+        return y if coarse is None else y + F.concat([coarse, coarse], 1)
+
+
+class Images(rows.Module):
+    def __init__(self) -> None:
+        self.one, self.two, self.first, self.second = Styled(), Styled(), Coloured(), Coloured()
+
+    def forward(self, x: Any, noise: Any) -> Any:
+        x = self.one(x, noise)
+        coarse = self.first(x)
+        return self.second(self.two(F.concat([x, x], 1), F.concat([noise, noise * 2.0], 1)), coarse)
+
+
+class Styling(columns.Layer):
+    def __init__(self, slope: float) -> None:
+        self.fc, self.shift, self.slope = columns.Dense(4, 4), columns.weight(4), slope
+
+    def forward(self, x: Any, noise: Any) -> Any:
+        return F.tanh(self.fc(x) + noise + self.shift) * self.slope
+
+
+class Colouring(columns.Layer):
+    def __init__(self) -> None:
+        self.fc, self.shift = columns.Dense(4, 3), columns.weight(3)
+
+    def forward(self, x: Any) -> Any:
+        return self.fc(x) + self.shift
+
+
+class Painted(columns.Layer):
+    """The same, which adds the coarser image behind that layer."""
+
+    def __init__(self, slope: float, louder: float) -> None:
+        self.l0, self.l1, self.r0, self.r1 = Styling(slope), Styling(slope), Colouring(), Colouring()
+        self.louder = louder
+
+    def forward(self, x: Any, noise: Any) -> Any:
+        x = self.l0(x, noise)
+        coarse = self.r0(x)
+        x = self.l1(F.concat([x, x], 1), F.concat([noise, noise * self.louder], 1))
+        return F.concat([coarse, coarse], 1) + self.r1(x)
+
+
+@pytest.mark.parametrize(("slope", "louder", "told"), [(1.0, 2.0, set()), (1.01, 2.0, {"l0", "l1"}), (1.0, 2.1, {""})])
+def test_a_block_that_adds_more_is_no_source_behind_code_that_is_wrong(
+    slope: float, louder: float, told: set[str]
+) -> None:
+    """Its weights were exchanged with those of one that gives another shape, which cannot be put in for it."""
+    inputs = X, np.random.default_rng(1).standard_normal((2, 5, 4)).astype(np.float32)
+    report = padiff.diff(Images(), Painted(slope, louder), inputs)
+    assert {source.candidate.path for source in report.sources} == told, str(report)
+    assert len(report.sources) == len(told), str(report)

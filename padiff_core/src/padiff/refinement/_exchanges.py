@@ -54,10 +54,10 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     for owner in owners:
         below = [match for match in result.matches if owner.key in callers.get(match.candidate, ())]
         unnamed = [below[i] for i in _unnamed(below, range(len(below)))]
-        cycles = list(itertools.islice(_cycles(unnamed), _MOST))
+        cycles = list(itertools.islice(_cycles(unnamed, bench.alignment), _MOST))
         if not cycles and owner.candidate.module.class_name not in looked:
             looked.add(owner.candidate.module.class_name)
-            named = list(itertools.islice(_cycles(below), _MOST))
+            named = list(itertools.islice(_cycles(below, bench.alignment), _MOST))
             asked = Trial(bench, owner, bench.trace)
             told = next((cycle for cycle in named if not asked.error(_crossed(bench.alignment, cycle))), None)
             if told is not None:
@@ -206,13 +206,17 @@ def _callers(known: Correspondence, alignment: Alignment) -> dict[HeldUnit, set[
     return found
 
 
-def _cycles(below: Sequence[UnitMatch]) -> Iterator[Cycle]:
-    """Yield two, then three of some matched units of which each may have the next one's partner: it fits."""
+def _cycles(below: Sequence[UnitMatch], alignment: Alignment) -> Iterator[Cycle]:
+    """Yield two, then three of some matched units of which each may have the next one's partner: it fits.
+
+    What gives another shape than that one cannot be fed in its place, which makes the code around right by itself.
+    """
     for length in (2, 3):
         for first, *others in itertools.combinations(below, length):
             for order in itertools.permutations(others):
                 cycle = (first, *order)
-                if all(link_roles(a.reference, b.candidate)[0] for a, b in _steps(cycle)):
+                fits = all(link_roles(a.reference, b.candidate)[0] for a, b in _steps(cycle))
+                if fits and all(pair.outputs for pair in _exchanged(alignment, cycle)):
                     yield cycle
 
 
@@ -222,16 +226,19 @@ def _steps(cycle: Cycle) -> Iterator[tuple[UnitMatch, UnitMatch]]:
 
 
 def _crossed(alignment: Alignment, cycle: Cycle) -> Alignment:
+    gone = {pair.key for match in cycle for pair in alignment.using(match.candidate.module.path)}
+    kept = [pair for pair in alignment.pairs if pair.key not in gone]
+    pairs = sorted([*kept, *_exchanged(alignment, cycle)], key=lambda pair: pair.candidate.index)
+    return attrs.evolve(alignment, pairs=pairs)
+
+
+def _exchanged(alignment: Alignment, cycle: Cycle) -> list[Pair]:
     calls = {match: alignment.using(match.candidate.module.path) for match in cycle}
-    gone = {pair.key for pairs in calls.values() for pair in pairs}
-    crossed = [
+    return [
         Pair(ours.reference, theirs.candidate, ours.why)
         for match, following in _steps(cycle)
         for ours, theirs in zip(calls[match], calls[following], strict=False)
     ]
-    kept = [pair for pair in alignment.pairs if pair.key not in gone]
-    pairs = sorted([*kept, *crossed], key=lambda pair: pair.candidate.index)
-    return attrs.evolve(alignment, pairs=pairs)
 
 
 def _partner(match: UnitMatch, following: UnitMatch) -> UnitMatch:

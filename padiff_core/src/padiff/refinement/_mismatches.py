@@ -71,7 +71,10 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         # With a pair taken apart that looked wrong where it ends, a value that was wrong may be taken by another call.
         # What it gives itself is no such value: the call around may hand that on.
         values = {key[:2] for key in seen if (key[0], key[-1]) != ("output", pair.key)} if pair.key in ended else set()
-        return _spoils(pair, [s for s in found if spot_key(s)[:2] not in values], judge)
+        # Nor is what comes to the calls inside of one that looked right where it begins.
+        inside = {call.key for call in pair.candidate.subtree()} if pair.key in ended - begun else set()
+        behind = [s for s in found if s.spot is None or s.spot.what == "output" or s.spot.pair.key not in inside]
+        return _spoils(pair, [s for s in behind if spot_key(s)[:2] not in values], judge)
 
     def fresh(judge: Judge) -> list[Suspicion]:
         found = judge.forward(rough=True)
