@@ -210,3 +210,54 @@ def test_a_cache_is_noted_only_where_the_other_side_has_none(factor: float, note
     report = padiff.diff(Cached(), CachedPort(factor), X)
     assert report.aligned is (factor != 2.1), str(report)
     assert ("cache_alone" in [note.kind for note in report.notes]) is noted, str(report)
+
+
+class Weighing(rows.Module):
+    """A layer that gives back the weights that it has used itself."""
+
+    def __init__(self) -> None:
+        self.query, self.energy = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any, before: Any) -> Any:
+        weights = F.softmax(self.energy(F.tanh(self.query(x) + before)))
+        return weights * x, weights
+
+
+class Steps(rows.Module):
+    def __init__(self) -> None:
+        self.weighing, self.head, self.post = Weighing(), rows.Linear(4, 3), rows.Linear(3, 3)
+
+    def forward(self, x: Any) -> Any:
+        first, weights = self.weighing(x, x * 0.0)
+        second, again = self.weighing(first, weights)
+        y = self.head(second)
+        return y, y + self.post(y), weights, again
+
+
+class Weighed(columns.Layer):
+    """The same, which gives back a view of them."""
+
+    def __init__(self) -> None:
+        self.query, self.energy = columns.Dense(4, 4), columns.Dense(4, 4)
+
+    def forward(self, x: Any, before: Any) -> Any:
+        weights = F.softmax(self.energy(F.tanh(self.query(x) + before)))
+        return weights * x, weights.reshape(weights.shape[0], 1, 4).reshape(weights.shape[0], 4)
+
+
+class Stepped(columns.Layer):
+    def __init__(self, cut: str) -> None:
+        self.weighed, self.head, self.post = Weighed(), columns.Dense(4, 3), columns.Dense(3, 3)
+        self.cut = cut
+
+    def forward(self, x: Any) -> Any:
+        first, weights = self.weighed(x, x * 0.0)
+        second, again = self.weighed(first, weights)
+        y = self.head(second)
+        return y, y + self.post(columns.Tensor(y.data) if self.cut == "post" else y), weights, again
+
+
+@pytest.mark.parametrize(("cut", "told"), [("", []), ("post", ["gradient of output"])])
+def test_what_a_call_gives_a_view_of_is_no_source_beside_a_gradient_that_is_cut(cut: str, told: list[str]) -> None:
+    report = padiff.diff(Steps(), Stepped(cut), X)
+    assert [str(source.what) for source in report.sources] == told, str(report)

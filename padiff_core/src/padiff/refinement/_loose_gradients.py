@@ -56,6 +56,8 @@ def _with_other_gradients_loose(correspondence: Correspondence, evidence: Eviden
         again = evidence.judged(loosened)
         if not (_backward(again) or _wrong_parameters(again)):
             return loosened
+        left = best or correspondence
+        return _without_used_outputs(left, evidence, [one.spot for one in _large_gradients(evidence.judged(left))])
     return best or correspondence
 
 
