@@ -63,6 +63,49 @@ def test_a_fault_beside_columns_is_no_layout(turned: bool) -> None:
     assert {(source.phase, source.candidate.path) for source in report.sources} == {("forward", "")}, str(report)
 
 
+ENDS = np.array([0, 0, 1, 1, 2, 2]), np.array([1, 2, 0, 2, 0, 1])
+
+
+class Edges(rows.Module):
+    """A layer on both ends of each edge and its length, and square ones behind it."""
+
+    def __init__(self) -> None:
+        self.first, self.second, self.third, self.far = (rows.Linear(size, 4) for size in (9, 4, 4, 4))
+        self.node, self.out = rows.Linear(8, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any, length: Any) -> Any:
+        ends = F.concat([*(x[end] for end in ENDS), length])
+        found = F.silu(self.second(F.silu(self.first(ends))))
+        moved = self.far(F.silu(self.third(found))) * length
+        return x + self.out(F.silu(self.node(F.concat([x, found.reshape(3, 2, 4).mean(1)])))), moved
+
+
+class EdgesOfNodes(columns.Layer):
+    """The same with a layer for each of them, before ends are looked up."""
+
+    def __init__(self, fault: float) -> None:
+        self.from_, self.to, self.long = columns.Dense(4, 4), columns.Dense(4, 4, False), columns.Dense(1, 4, False)
+        self.e2, self.n1, self.n2 = columns.Dense(4, 4), columns.Dense(8, 4), columns.Dense(4, 4)
+        self.c1, self.c2, self.fault = columns.Dense(4, 4), columns.Dense(4, 4), fault
+
+    def forward(self, x: Any, length: Any) -> Any:
+        found = self.from_(x)[ENDS[0]] + self.to(x)[ENDS[1]] + self.long(length) * self.fault
+        found = F.silu(self.e2(F.silu(found)))
+        moved = length * self.c2(F.silu(self.c1(found)))
+        return x + self.n2(F.silu(self.n1(F.concat([x, found.reshape(3, 2, 4).mean(1)])))), moved
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["apart", "joined"])
+@pytest.mark.parametrize("fault", [1.0, 1.01])
+def test_one_of_the_layers_that_are_added_up_may_look_like_another(fault: float, turned: bool) -> None:
+    """It is as large as the layer behind them, and was taken for that of the other side."""
+    inputs = STEPS[0, :3], RNG.standard_normal((6, 1)).astype(np.float32)
+    report = diffed(Edges(), EdgesOfNodes(fault), inputs, turned=turned)
+    behind = "second" if turned else "e2"
+    assert [one.what.taker for one in report.sources] == [behind] * (fault != 1), str(report)
+    assert report.aligned is (fault == 1), str(report)
+
+
 class Tables(rows.Module):
     """A table for each feature."""
 

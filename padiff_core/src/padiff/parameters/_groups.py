@@ -77,13 +77,19 @@ def tables(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
 
 
 def added_up(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
-    """Yield the linear maps of one parent without counterpart that give to the same, as wide, in execution order."""
+    """Yield the linear maps of one parent without counterpart that give to the same, as wide, in execution order.
+
+    Behind them come those of which some have one, by their looks alone.
+    """
     gives = dict(zip(graph.units, map(frozenset, graph.gives), strict=False))
 
     def together(unit: HeldUnit) -> Hashable:
         return parent(unit.module.path), gives[unit], unit.roles["weight"].shape[0]
 
-    return several(grouped((unit for unit in gives if unit in unmatched and is_map(unit) and gives[unit]), together))
+    maps = [unit for unit in gives if is_map(unit) and gives[unit]]
+    lone = list(several(grouped((unit for unit in maps if unit in unmatched), together)))
+    yield from lone
+    yield from (group for group in several(grouped(maps, together)) if group not in lone)
 
 
 def keys_and_values(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
