@@ -274,3 +274,19 @@ def test_a_setting_of_a_norm_in_rows_is_the_cause_of_what_it_changes(
     x = np.random.default_rng(0).standard_normal((3, 7, 5), dtype=np.float32)
     report = padiff.diff(Normed(), NormedInRows(epsilon, momentum), x)
     assert {source.phase for source in report.sources} == {phase}, str(report)
+
+
+@pytest.mark.parametrize("track", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_norm_without_weights_that_keeps_no_statistics_is_a_source(training: bool, track: bool) -> None:
+    """In training it gives the same: `aligned` was what differs as soon as the model is evaluated."""
+    ours = paddle.nn.Sequential(
+        paddle.nn.Linear(32, 5), paddle.nn.BatchNorm1D(5, weight_attr=False, bias_attr=False), paddle.nn.Linear(5, 2)
+    )
+    norm = torch.nn.BatchNorm1d(5, affine=False, track_running_stats=track)
+    theirs = torch.nn.Sequential(torch.nn.Linear(32, 5), norm, torch.nn.Linear(5, 2)).train(training)
+    ours.train() if training else ours.eval()
+    found = padiff.diff(ours, theirs, {"input": TOKENS[0]}).sources
+    told = [(one.phase, one.candidate.path, one.cause and one.cause.parameters["track"]) for one in found]
+    phase = Phase.BUFFER if training else Phase.FORWARD
+    assert told == [(phase, "1", {"reference": "True", "candidate": "False"})] * (not track), found

@@ -18,7 +18,9 @@ OF_STATE = frozenset({"momentum"})
 """Hyper-parameters that change what is kept for later, not what is given."""
 OF_PARAMETERS = frozenset({"hidden_size", "num_layers", "bidirectional"})
 """Hyper-parameters that say which parameters there are: set otherwise, a kernel reads what is not there."""
-_OF_SHAPES = OF_PARAMETERS | {"kind", "groups", "normalized_shape", "track"}
+KEPT = "track"
+"""The hyper-parameter that says whether statistics are kept for later."""
+_OF_SHAPES = OF_PARAMETERS | {"kind", "groups", "normalized_shape", KEPT}
 """Hyper-parameters of which the shapes of parameters follow, or whether there are any."""
 
 

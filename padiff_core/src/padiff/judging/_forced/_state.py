@@ -14,7 +14,7 @@ import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import Reader, Replayed, StateCheck, gradient_reader, is_recorded
-from padiff.judging._causes import OF_STATE, as_parameters
+from padiff.judging._causes import KEPT, OF_STATE, as_parameters
 from padiff.judging._forced._question import Question
 from padiff.judging._forced._wholes import is_mask
 from padiff.judging._running_variance import by_convention
@@ -44,7 +44,7 @@ def of_state(judge: Judge, earlier: Sequence[Suspicion]) -> list[Suspicion]:
     if all(one.verdict is not Verdict.DIFFERS for one in earlier):
         excused -= {pair.key for pair in judge.unfit}  # another shape that nothing made wrong makes nothing wrong
     found = [_buffer(judge, check, excused) for check in judge.forced.buffers if check.link.buffer]
-    return [*of_gradients(judge, earlier), *_frozen(judge), *filter(None, found)]
+    return [*of_gradients(judge, earlier), *_frozen(judge), *filter(None, found), *_kept_alone(judge, excused)]
 
 
 def of_gradients(judge: Judge, earlier: Sequence[Suspicion]) -> Iterator[Suspicion]:
@@ -63,6 +63,18 @@ def of_rewritten(judge: Judge) -> Iterator[Suspicion]:
             ruling = Ruling(Verdict.DIFFERS, Figures.of(check.difference), (Evidence("weight_rewritten"),))
             what = What("rewritten_weight", check.link.candidate.part.parameter)
             yield _suspicion(pairs[0], Phase.BUFFER, what, ruling, check)
+
+
+def _kept_alone(judge: Judge, excused: set[Key]) -> Iterator[Suspicion]:
+    """Yield norms that keep statistics on one side alone, and hold no weights: else a parameter lacks a counterpart."""
+    held = {match.candidate.module.path for match in judge.matches}
+    for pair in judge.alignment.pairs:
+        found = [one for one in contrasts(pair.reference, pair.candidate) if one.setting == KEPT]
+        if found and pair.candidate.path not in held and pair.key not in excused:
+            held.add(pair.candidate.path)
+            cause = Cause("settings", as_parameters(found), verified=True)
+            ruling = Ruling(Verdict.DIFFERS, Figures(math.inf, math.nan), (), hint=cause)
+            yield Suspicion(pair, Phase.BUFFER, What("buffers", "running statistics"), ruling)
 
 
 def _frozen(judge: Judge) -> Iterator[Suspicion]:
