@@ -17,6 +17,8 @@ from padiff.numerics import Array
 from padiff.paths import below, last
 from padiff.trace import Call, Key, Leaf
 
+CELLS = 1 << 25
+"""Elements of all values of a code that is not looked into: 256 MiB."""
 _MASKED = 1e3
 """How far below zero elements are taken for masked: -inf here, -1e9 there."""
 _DEPTH = 3

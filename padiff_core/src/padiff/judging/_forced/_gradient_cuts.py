@@ -6,6 +6,7 @@ Where it is cut off in the first one, too, and all gradients are those of the ot
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import attrs
@@ -15,7 +16,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Replayed, Slotted
 from padiff.judging._findings import at_line, pair_of
 from padiff.judging._forced._both_codes import BothCodes
-from padiff.judging._forced._code import Code, Value
+from padiff.judging._forced._code import CELLS, Code, Value
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._slips import fed
 from padiff.numerics import CONSTANT, UNSETTLED, difference, epsilon
@@ -46,9 +47,16 @@ def _explained(source: Finding, pair: Pair, bench: Bench, plain: Mapping[Key, Ca
         for top, matched, index in zip(tops, (known.of_reference, known.of_candidate), pair.outputs[0], strict=True)
     ]
 
+    shown = [
+        {*code.keys, *(slot[0] for use in end.values() for slot, _ in use)}
+        for code, end in zip(codes, ends, strict=True)
+    ]
+    if sum(math.prod(leaf.shape) for code in codes for leaf in code.leaves()) > CELLS:
+        return source
+
     def run(side: int, put: Collection[Slotted] = ()) -> Replayed | None:
         cut = {at: runs[side].shown[at] for at in put}
-        return bench.tried(pair, not side, dtype=dtype, shown=[call.key for call in tops[side].subtree()], put=cut)
+        return bench.tried(pair, not side, dtype=dtype, shown=shown[side], put=cut)
 
     for dtype in ("float64", None):
         runs = [one for side in (0, 1) if (one := run(side)) is not None]

@@ -17,15 +17,13 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Replayed, Slotted, Spot
 from padiff.judging._forced._both_codes import MOST, BothCodes, Slip, State, is_told
-from padiff.judging._forced._code import Code, Value
+from padiff.judging._forced._code import CELLS, Code, Value
 from padiff.judging._forced._tries import Try, tries
 from padiff.numerics import CONSTANT, UNSETTLED, Array, epsilon_of
 from padiff.trace import Call, Key
 
 RUNS = 32
 """Replays of one call."""
-_CELLS = 1 << 25
-"""Elements of all values of a code that is not looked into: 256 MiB."""
 _READINGS = 4
 """Orders of axes in which a value is put in."""
 _SHARE = 1 / 16
@@ -89,7 +87,7 @@ class Search:
     def _begun(self) -> State | None:
         """Run both sides as they are; return what the candidate shows, if the value is wrong then."""
         ours, theirs = self._codes
-        if sum(math.prod(leaf.shape) for code in self._codes for leaf in code.leaves()) > _CELLS:
+        if sum(math.prod(leaf.shape) for code in self._codes for leaf in code.leaves()) > CELLS:
             return None
         for self._dtype in ("float64", None):
             alone = self._bench.tried(self._pair, True, dtype=self._dtype, backward=False, shown=ours.keys)
