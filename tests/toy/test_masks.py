@@ -174,6 +174,23 @@ def test_a_mask_that_is_returned_beside_what_it_masks_is_compared(number: float,
     assert ("NaN or Inf on one side alone" in str(report)) is (by == "infinite")
 
 
+@pytest.mark.parametrize(("steps", "right"), [(1, True), (10_000, False)])
+def test_a_loss_that_cancels_to_zero_is_no_infinity(steps: int, right: bool) -> None:
+    """Relative to nothing what rounding leaves of it is infinite, and no number is."""
+
+    def cancelling(steps: int) -> Any:
+        def loss(y: Any) -> Any:
+            total = (y.data * y.data).sum()
+            return (y * y).sum() - type(y)(np.asarray(total + steps * np.spacing(total), y.data.dtype))
+
+        return loss
+
+    models = _scoring(rows.Module, rows.Linear, 0.0), _scoring(columns.Layer, columns.Dense, 0.0)
+    report = padiff.diff(*models, X, loss=(cancelling(0), cancelling(steps)))
+    assert report.aligned is right, str(report)
+    assert "NaN or Inf on one side alone" not in str(report)
+
+
 @pytest.mark.parametrize(("shift", "factor"), [(1, 1.0), (2, 1.0), (1, 1e-3)])
 def test_recorded_runs_mask_alike_too(tmp_path: Path, shift: int, factor: float) -> None:
     """The bias is differentiable, and what its code made was called a source for the numbers that drown."""

@@ -147,7 +147,7 @@ def _cut(unit: HeldUnit, flow: Flow, wanted: Set[Extents]) -> Iterator[HeldUnit]
     kinds = grouped(unit.roles, lambda role: inside.get(unit.roles[role], ()))
     for extents, roles in kinds.items():
         if not extents:
-            yield attrs.evolve(unit, roles={role: unit.roles[role] for role in roles})
+            yield attrs.evolve(unit, roles={role: unit.roles[role] for role in roles}) if len(kinds) > 1 else unit
             continue
         places = [*itertools.product(*map(range, extents))]
         first = attrs.evolve(unit, roles={role: unit.roles[role].lying(at=places[0]) for role in roles})

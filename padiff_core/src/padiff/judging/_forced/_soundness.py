@@ -172,10 +172,10 @@ def _explained(
     """
     gaps = wholes.gaps(native)
     apart = worst(gaps)
-    if not np.isfinite(apart):  # an infinity that has no equal on the other side is no rounding
-        largest = max(gaps, key=lambda gap: gap.rel_l2)
-        pair, bound = wholes.leap(native, largest) or wholes.root, wholes.negligible(largest.eps)
-        return Proof("infinite", apart, bound, apart, largest, pair)
+    lone = next((gap for gap in gaps if not np.isfinite(gap.max_abs)), None)
+    if lone is not None:  # an infinity that has no equal on the other side is no rounding
+        pair, bound = wholes.leap(native, lone) or wholes.root, wholes.negligible(lone.eps)
+        return Proof("infinite", apart, bound, apart, lone, pair)
     with temporary_store() as store:
         ends = _both(sides, tasks, store, wholes, dtype="float64", ends=True)
         if ends is not None:
