@@ -290,3 +290,21 @@ def test_a_norm_without_weights_that_keeps_no_statistics_is_a_source(training: b
     told = [(one.phase, one.candidate.path, one.cause and one.cause.parameters["track"]) for one in found]
     phase = Phase.BUFFER if training else Phase.FORWARD
     assert told == [(phase, "1", {"reference": "True", "candidate": "False"})] * (not track), found
+
+
+@pytest.mark.parametrize("track", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_instance_norms_of_paddle_keep_no_statistics(training: bool, track: bool) -> None:
+    """Nor do they say so: in training one of torch that keeps some was `aligned`."""
+    ours = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.InstanceNorm2d(4, track_running_stats=track))
+    theirs = paddle.nn.Sequential(
+        paddle.nn.Conv2D(3, 4, 3), paddle.nn.InstanceNorm2D(4, weight_attr=False, bias_attr=False)
+    )
+    ours.train(training)
+    theirs.train() if training else theirs.eval()
+    image = np.random.default_rng(0).standard_normal((2, 3, 9, 9), dtype=np.float32)
+    report = padiff.diff(ours, theirs, {"input": image})
+    told = [(one.phase, one.candidate.path, one.cause and one.cause.parameters["track"]) for one in report.sources]
+    phase = Phase.BUFFER if training else Phase.FORWARD
+    assert told == [(phase, "1", {"reference": "True", "candidate": "False"})] * track, str(report)
+    assert "not finite" not in str(report)

@@ -137,6 +137,8 @@ _LINEAR = spelling.simple("linear", weight=_TRANSPOSED, bias="bias")
 _EMBEDDING = {"padding_idx": Setting(_padding_idx, spelled="padding_idx")}
 _ROLES = {"weight": "weight", "bias": "bias", "running_mean": "_mean", "running_var": "_variance"}
 _BATCH_NORM = spelling.simple("batch_norm", settings=_BATCH, **_ROLES)
+_INSTANCE = {**_EPS, "track": spelling.constant(False)}
+_INSTANCE_NORM = spelling.simple("instance_norm", settings=_INSTANCE, weight="scale", bias="bias")
 
 
 def _ranked(n: int) -> dict[str, Mapping[str, Rule]]:
@@ -147,7 +149,7 @@ def _ranked(n: int) -> dict[str, Mapping[str, Rule]]:
         "common": {f"Pad{n}D": Rule("pad", settings=_pad(n))},
         "norm": {
             f"BatchNorm{n}D": _BATCH_NORM,
-            f"InstanceNorm{n}D": spelling.simple("instance_norm", settings=_EPS, weight="scale", bias="bias"),
+            f"InstanceNorm{n}D": _INSTANCE_NORM,
         },
         "conv": {
             f"Conv{n}D": spelling.simple(f"conv{n}d", *spelling.AFFINE, settings=_conv(n)),

@@ -10,7 +10,7 @@ import attrs
 
 from padiff.alignment import MAPPED, Alignment, Pair
 from padiff.judging._causes import cause_between, not_verified
-from padiff.judging._suspicion import Suspicion
+from padiff.judging._suspicion import UNMEASURED, Suspicion
 from padiff.paths import below, is_at, joined, parent
 from padiff.report import SIDES, Cause, Evidence, Finding, Matching, Phase, Place, Verdict, What
 from padiff.trace import Call, Description, Frame
@@ -129,13 +129,14 @@ def finding_of(suspicion: Suspicion, *, source: bool, step: int, verdict: Verdic
             marks = _last_children(pair)
     owner = None if held is None else parent(held.parameter.path)
     cause, evidence = _why(suspicion)
+    figures = suspicion.ruling.figures
     return Finding(
         verdict=verdict or suspicion.verdict,
         phase=suspicion.phase,
         reference=place_of(pair.reference, at=marks[0]),
         candidate=_candidate_place(suspicion, marks[1], owner),
         what=suspicion.what,
-        figures=attrs.evolve(suspicion.ruling.figures, metrics=suspicion.measured),
+        figures=None if figures is UNMEASURED else attrs.evolve(figures, metrics=suspicion.measured),
         evidence=evidence,
         cause=cause,
         between=_between(suspicion),

@@ -130,6 +130,10 @@ _RECORDED = "recorded"
 """Stands for an error: of that side only a recorded run is left."""
 
 
+UNMEASURED = Figures(float("inf"), float("nan"))
+"""Stands for the figures of what has no numbers to compare: its finding has none."""
+
+
 @attrs.frozen
 class Ruling:
     """The verdict on a suspect, and the evidence for it."""

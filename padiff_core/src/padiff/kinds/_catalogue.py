@@ -99,7 +99,7 @@ _KINDS = (
     Kind("batch_norm", {**_NORM, **_RUNNING}, _BATCH),
     Kind("layer_norm", _NORM, {**_EPS, "normalized_shape": "the trailing axes that are normalised"}),
     Kind("group_norm", _NORM, {**_EPS, "groups": "int"}),
-    Kind("instance_norm", {**_NORM, **_RUNNING}, {**_EPS, "momentum": _BATCH["momentum"]}),
+    Kind("instance_norm", {**_NORM, **_RUNNING}, {**_EPS, **{name: _BATCH[name] for name in ("momentum", "track")}}),
     Kind("rms_norm", {"weight": "(features,)"}, _EPS),
     Kind("local_response_norm", {}, {"size": "int", "alpha": "float", "beta": "float", "k": "float"}),
     Kind("prelu", {"weight": "(features,) or (1,)"}),

@@ -21,7 +21,7 @@ def _ranked(n: int) -> Mapping[str, Rule]:
         f"Conv{n}d": simple(f"conv{n}d", *AFFINE, settings=spelling.conv(n)),
         f"ConvTranspose{n}d": simple(f"conv_transpose{n}d", *AFFINE, settings=transposed),
         f"BatchNorm{n}d": spelling.BATCH_NORM,
-        f"InstanceNorm{n}d": simple("instance_norm", *NORM, settings=own("eps", "momentum")),
+        f"InstanceNorm{n}d": simple("instance_norm", *NORM, settings=spelling.RUNNING),
         f"Dropout{n}d": Rule("dropout", settings=spelling.dropout("channel")),
         f"MaxPool{n}d": Rule(f"max_pool{n}d", settings={**spelling.pool(n), **shaped(n, "dilation")}),
         f"AvgPool{n}d": Rule(f"avg_pool{n}d", settings=spelling.avg_pool(n)),

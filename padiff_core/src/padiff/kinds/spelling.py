@@ -196,11 +196,12 @@ def _attention(module: Any) -> Mapping[str, Unit]:
 # Rules ------------------------------------------------------------------------------------------------------
 
 ATTENTION = Rule("attention", _attention, {**own("num_heads", "dropout", "batch_first"), **TRAINING})
+RUNNING = own("eps", "momentum", track="track_running_stats")
 BATCH_NORM = simple(
     "batch_norm",
     *NORM,
     settings={
-        **own("eps", "momentum", track="track_running_stats"),
+        **RUNNING,
         # The batch's statistics are used where it keeps none of its own, also in evaluation.
         "training": Setting(lambda m: m.training or (m.running_mean is None and m.running_var is None)),
     },

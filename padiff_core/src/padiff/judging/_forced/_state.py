@@ -18,7 +18,7 @@ from padiff.judging._causes import KEPT, OF_STATE, as_parameters
 from padiff.judging._forced._question import Question
 from padiff.judging._forced._wholes import is_mask
 from padiff.judging._running_variance import by_convention
-from padiff.judging._suspicion import Ruling, Suspicion, negligible
+from padiff.judging._suspicion import UNMEASURED, Ruling, Suspicion, negligible
 from padiff.numerics import (
     ACCUMULATED,
     NEGLIGIBLE_GRADIENT,
@@ -73,7 +73,7 @@ def _kept_alone(judge: Judge, excused: set[Key]) -> Iterator[Suspicion]:
         if found and pair.candidate.path not in held and pair.key not in excused:
             held.add(pair.candidate.path)
             cause = Cause("settings", as_parameters(found), verified=True)
-            ruling = Ruling(Verdict.DIFFERS, Figures(math.inf, math.nan), (), hint=cause)
+            ruling = Ruling(Verdict.DIFFERS, UNMEASURED, (), hint=cause)
             yield Suspicion(pair, Phase.BUFFER, What("buffers", "running statistics"), ruling)
 
 
@@ -84,7 +84,7 @@ def _frozen(judge: Judge) -> Iterator[Suspicion]:
         path, check = link.candidate.parameter.path, differing.get(id(link))
         if check is None and path not in judge.forced.reached:
             continue
-        figures = Figures(float("inf"), float("nan")) if check is None else Figures.of(check.difference)
+        figures = UNMEASURED if check is None else Figures.of(check.difference)
         what = What("parameter_gradient", link.candidate.part.parameter)
         cause = Cause("frozen", {"name": what.name, "side": side}, verified=True)
         pair = (judge.alignment.using(match.candidate.module.path) or judge.alignment.pairs)[0]
