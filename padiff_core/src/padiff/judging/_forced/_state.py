@@ -139,6 +139,13 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     if _calling_more(judge, pairs) is not None:
         judge.unproven = True
         return None  # by calls that have no counterpart: these were told
+    root = judge.alignment.pairs[0]
+    if root not in pairs:
+        # Code around may use the parameter as well: of the whole model what was recorded is all that comes to it.
+        whole = judge.settler.settle(Question(root, read, check.difference, check.reference, check.scale))
+        if whole.settled and whole.verdict is Verdict.ROUNDING:
+            return None
+        ruling = whole if whole.settled and whole.verdict is Verdict.DIFFERS else ruling
     evidence = (Evidence.of("gradient_changed", rel_l2=check.difference.rel_l2),)
     ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=evidence)
     return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
