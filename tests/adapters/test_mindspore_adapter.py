@@ -431,6 +431,16 @@ def test_lifted_widens_attributes_and_puts_the_storage_back() -> None:
     assert model.parameters()["dense.weight"].native._grad.dtype == mindspore.float32
 
 
+@pytest.mark.parametrize("level", ["O2", "O3", "auto"])
+def test_what_casts_automatically_is_right_but_for_its_types(level: str) -> None:
+    reference = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 4))
+    plain = nn.SequentialCell(nn.Dense(8, 8), nn.LayerNorm((8,), epsilon=1e-5), nn.Dense(8, 4))
+    casting = mindspore.amp.auto_mixed_precision(plain, level)
+    report = padiff.diff(reference, casting, (np.random.default_rng(0).standard_normal((3, 8), dtype=np.float32),))
+    assert report.aligned, report
+    assert report.counts[padiff.Verdict.PRECISION], report
+
+
 def test_lifted_names_what_it_cannot_do() -> None:
     with pytest.raises(LiftError, match="float99"), ADAPTER.wrap(Block()).lifted("float99"):
         pass

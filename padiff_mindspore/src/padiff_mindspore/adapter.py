@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, ClassVar
 
 import mindspore
@@ -67,6 +68,14 @@ class MindSporeAdapter(FrameworkAdapter):
             _seeds._GLOBAL_SEED = given
             _seeds._KERNEL_SEED.clear()
             _seeds._KERNEL_SEED.update(kernels)
+
+    def ambient(self) -> Callable[[], AbstractContextManager[None]]:
+        """Return what enters the automatic casts that are on now again."""
+        on = MINDSPORE.casts()
+        if on is None:
+            return nullcontext
+        lists = on.get_white_list(), on.get_black_list()
+        return partial(mindspore.train.amp.AmpDecorator, on.get_amp_level(), on.get_amp_dtype(), *lists)
 
     def environment(self) -> Mapping[str, str]:
         """Return MindSpore's version, device, threads, and whether its kernels are deterministic."""

@@ -22,6 +22,11 @@ OFFERS: Mapping[str, Offer] = {
         reason="what value_and_grad drives: it is called here for the graph that it lets go of",
         parameter="has_aux",
     ),
+    "casts": Offer(
+        "_c_expression.amp.get_curr_amp_strategy",
+        reason="which automatic casts are on has no public name",
+        without="calls under automatic casts are replayed without them",
+    ),
 }
 """What versions differ in, by the name under which the rest asks for it."""
 
@@ -50,6 +55,7 @@ PRIVATE: Mapping[str, str] = {
     "_grad_node": "which operation made a tensor has no public name",
     "_sequence_nr": "of such an operation, what tells it from all others",
     "_requires_grad": "whether a gradient can reach a tensor that is no parameter has no public name",
+    "_OutputTo16": "the cell with which amp casts back has no public name",
     "_version": "the count of changes in place has no public name",
     "_GLOBAL_SEED": "set_seed() cannot take back that no seed was set",
     "_KERNEL_SEED": "the seeds of operations, which set_seed() forgets, have no public name",
@@ -75,6 +81,11 @@ class MindSpore(Offers):
         """Run the graph of a function backward, by its one input."""
         aux = () if self.held["has_aux"] is None else (False,)
         self.executor.grad(function, by_input, None, None, *aux, value)
+
+    def casts(self) -> Any:
+        """Return the rule of the automatic casts that are on now, None where none are."""
+        current = self.held["casts"]
+        return None if current is None else current()
 
     def compiler(self, file: str) -> str | None:
         """Return the name of MindSpore's file where code in it compiles what it wraps."""
