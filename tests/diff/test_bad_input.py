@@ -537,6 +537,17 @@ def test_an_optimizer_of_another_model_is_told(kits: Kits) -> None:
     optimizers = kits[0].sgd(models[0]), kits[1].sgd(mlp(kits[1]))
     report = padiff.diff(*models, X, optimizers=optimizers)
     assert {found.phase for found in report.sources} == {Phase.UPDATE}, told(report)
+    assert [str(found.cause) for found in report.sources] == [
+        "the candidate's optimizer does not step what the reference's steps"
+    ]
+
+
+def test_optimizers_of_other_models_are_no_pass(kits: Kits) -> None:
+    models = mlp(kits[0]), mlp(kits[1])
+    optimizers = kits[0].sgd(mlp(kits[0])), kits[1].sgd(mlp(kits[1]))
+    report = padiff.diff(*models, X, optimizers=optimizers, steps=2)
+    assert not report.aligned
+    assert str(report).count("neither optimizer holds parameters of its model") == 1, told(report)
 
 
 @pytest.mark.parametrize("loss", [3, "mse", (), (len,), (1, 2), (len, len, len)], ids=repr)
@@ -552,6 +563,22 @@ def test_a_loss_that_returns_no_tensor(kits: Kits, side: int) -> None:
     losses[side] = lambda y: 0.5
     said = _said(padiff.InputError, mlp(kits[0]), mlp(kits[1]), X, loss=tuple(losses))
     assert f"the loss returned float, not a tensor of {kits[side].name}" in said
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["reference", "candidate"])
+def test_a_loss_of_several_numbers(kits: Kits, side: int) -> None:
+    models, losses = (mlp(kits[0]), mlp(kits[1])), [lambda y: y.sum(), lambda y: y.sum()]
+    for one, model in zip(kits, models, strict=True):
+        one.eval(model)
+    losses[side] = lambda y: y * y
+    said = _said(padiff.InputError, *models, X, loss=tuple(losses))
+    assert "the loss returned float32[4, 4], not one number" in said
+
+
+def test_a_loss_that_sends_no_gradient_is_compared_forward_alone(kits: Kits) -> None:
+    report = padiff.diff(mlp(kits[0]), mlp(kits[1]), X, loss=lambda y: y.detach().sum() if hasattr(y, "detach") else y)
+    assert str(report).startswith("aligned, forward only"), told(report)
+    assert report.forward_only == "no gradient comes to anything, on either side"
 
 
 def test_a_loss_for_one_framework_given_to_both(kits: Kits) -> None:

@@ -323,7 +323,7 @@ class Run:
 
     def report(self, notes: Sequence[Note], seconds: float) -> Report:
         """Write the report."""
-        outcome, options = self.outcome, self.options
+        outcome, options = self.outcome, self.outcome.options
         if self.padding is not None and options.backward:
             outcome.findings = self.padding.in_loss(outcome.findings, loss=self.given[0].loss)
         if self.correspondence is not None:

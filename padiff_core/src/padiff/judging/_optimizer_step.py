@@ -22,9 +22,10 @@ from padiff.judging._tolerance import Rule
 from padiff.kinds import EPS_PLACE, is_optimizer_family, is_optimizer_rule
 from padiff.numerics import ACCUMULATED, EXACT, FLOORS, SAME, Array, difference, epsilon, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch, canonical, values_of
-from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, What
+from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase, Verdict, What
 from padiff.trace import Description, Trace
 
+_Held = Mapping[str, Mapping[str, Any]] | None
 _SHOWN = 3
 """How many groups' settings a cause tells."""
 
@@ -56,14 +57,17 @@ def step_both(
     # What several parameters of the reference were copied to is tied on one side alone: told of the parameters.
     told = [(match, link) for match, link in links if not is_ignored(match, link, ignored)]
     several = {link for group in tied(told, ours=False) for _, link in group}
+    stepped = _held(given, before, sides)
+    if before and stepped == ({}, {}):
+        return [] if step else [_of_none(len(before), (reference.about, candidate.about))]
     for match, link in links:
         held = link.reference.parameter.path, link.reference.part, link.candidate.parameter.path, link.candidate.part
         judged_here = link.differentiated and link not in several and held not in seen
         if judged_here and not is_ignored(match, link, ignored):
-            values = _ours(link, sides), canonical(link.candidate, candidate.value(link.candidate.parameter.path))
+            values = _values(link, sides)
             finding = _judge(match, link, values, before[link], step, rule, measures)
             if finding is not None:
-                cause = _cause(link, given, rate_between(values, before[link], told=True))
+                cause = _cause(link, given, stepped, rate_between(values, before[link], told=True))
                 evidence = finding.evidence
                 if cause is not None and not cause.verified:
                     evidence, cause = (*evidence, not_verified(cause)), None
@@ -144,6 +148,30 @@ def _ours(link: Link, sides: tuple[Side, Side]) -> Array:
     return canonical(link.candidate, sides[1].value(link.candidate.parameter.path)) if values is None else values
 
 
+def _values(link: Link, sides: tuple[Side, Side]) -> tuple[Array, Array]:
+    return _ours(link, sides), canonical(link.candidate, sides[1].value(link.candidate.parameter.path))
+
+
+def _held(given: tuple[Given, Given], before: Mapping[Link, Array], sides: tuple[Side, Side]) -> tuple[_Held, _Held]:
+    """Return what each optimizer steps with which settings: nothing, where it is known to hold none and moved none."""
+
+    def held(index: int) -> _Held:
+        known = given[index]
+        if known.stepped is not None or not known.optimizer:
+            return known.stepped
+        moved = any(not np.array_equal(_values(link, sides)[index], start) for link, start in before.items())
+        return None if moved else {}
+
+    return held(0), held(1)
+
+
+def _of_none(count: int, models: tuple[Description, Description]) -> Finding:
+    """Return that both optimizers hold none of the parameters: no step was taken that could be compared."""
+    ours, theirs = (place_around(model, list(model.parameters)) for model in models)
+    what, evidence = What("updates", f"{count} parameters"), (Evidence("held_by_none"),)
+    return Finding(Verdict.UNMATCHED, Phase.UPDATE, ours, theirs, what, evidence=evidence)
+
+
 def _gradients(links: Sequence[tuple[UnitMatch, Link]], trace: Trace) -> dict[str, Array | None]:
     """Return the gradients of the candidate's parameters, as the reference's tell them."""
     recorded = gradients_of(trace)
@@ -197,13 +225,12 @@ def rate_between(values: tuple[Array, Array], before: Array, *, told: bool = Fal
     return times if left <= most else None
 
 
-def _cause(link: Link, given: tuple[Given, Given], times: float | None) -> Cause | None:
+def _cause(link: Link, given: tuple[Given, Given], stepped: tuple[_Held, _Held], times: float | None) -> Cause | None:
     """Return what the optimizers do otherwise with one parameter: leave it out, or step it with other settings.
 
     A learning rate alone is held against the figures: the step is as many times the reference's as the rate is.
     """
     paths = link.reference.parameter.path, link.candidate.parameter.path
-    stepped = given[0].stepped, given[1].stepped
     if stepped[0] is None or stepped[1] is None:
         return contrast(given[0].optimizer, given[1].optimizer, times)
     ours, theirs = stepped[0].get(paths[0]), stepped[1].get(paths[1])

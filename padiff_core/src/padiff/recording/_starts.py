@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,10 @@ def differentiator(
                 msg = f"the loss returned {type(value).__qualname__}, not a tensor of {adapter.name}.\n{_LOSSES}"
                 raise InputError(msg)
             tensor = adapter.tensor(value)
+            if math.prod(tensor.shape) != 1:
+                seen = f"{tensor.dtype}{list(tensor.shape)}"
+                msg = f"the loss returned {seen}, not one number.\nHint: reduce it, by .mean() or .sum()."
+                raise InputError(msg)
             note_loss(float(np.asarray(tensor.view(), dtype=np.float64).sum()))
             return [(value, None)] if tensor.differentiable else []
         starts = []

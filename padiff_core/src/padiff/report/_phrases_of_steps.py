@@ -83,6 +83,7 @@ EVIDENCE_OF_STEPS: Mapping[str, Phrase] = {
     "settings_of_ranks": lambda data: (
         "settings differ between ranks: " + "; ".join(f"{name}: {setting(own)}" for name, own in data.items())
     ),
+    "held_by_none": "neither optimizer holds parameters of its model: no step was taken that could be compared",
     "stepped_alike": lambda data: (
         f"all {data['of']} parameters that are compared"
         if len(data["paths"]) == data["of"]

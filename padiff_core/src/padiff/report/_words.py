@@ -163,7 +163,7 @@ def title(finding: Finding, steps: str) -> str:
 
 def is_uncompared(finding: Finding) -> bool:
     """Return whether both sides have a value, and nothing by which it could be compared."""
-    return finding.rests_on("not_compared", "recorded_draws")
+    return finding.rests_on("not_compared", "recorded_draws", "held_by_none")
 
 
 def is_of_other_shape(finding: Finding) -> bool:

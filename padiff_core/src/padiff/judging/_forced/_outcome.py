@@ -95,6 +95,10 @@ class Outcome(Gathered):
         operations = {pair.candidate.path for pair in judge.alignment.pairs if pair.candidate.module.operation}
         found = [*unlike_inputs(judge.forced, step), *_of_one_loss(merged(found, operations))]
         self.findings += found
+        sent = trace.gradients or trace.parameter_gradients or judge.forced.reached
+        if self.options.phase == "both" and not (sent or found):
+            self.options = self.options.without_backward("no gradient comes to anything, on either side")
+            self.notes.append(Note("forward_only", {"why": self.options.forward_only}))
         tolerated = self.options.tolerance is not None
         calls = compared_calls(
             judge.alignment,
