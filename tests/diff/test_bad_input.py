@@ -863,6 +863,14 @@ def test_inputs_in_a_wrong_container(inputs: Any, hint: str) -> None:
     assert hint in str(caught.value)
 
 
+def test_a_dict_for_each_model_in_place_of_inputs() -> None:
+    import torch
+
+    models, given = [torch.nn.Bilinear(8, 8, 4) for _ in range(2)], {"input1": X[0], "input2": X[0]}
+    said = _said(padiff.ForwardError, *models, (given, given))
+    assert "inputs={...}, candidate_inputs={...}" in said
+
+
 def test_a_loader_in_place_of_inputs() -> None:
     import torch
 

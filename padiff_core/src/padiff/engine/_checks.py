@@ -84,6 +84,8 @@ def _in_inputs(name: str, side: Side, task: Task) -> str:
     """Return a hint where the inputs have not the dtype of the parameters, or hold keywords as one argument."""
     if len(task.args) == 1 and isinstance(task.args[0], Mapping):
         return " Its first argument is a dict: for keyword arguments give that dict itself, inputs={...}."
+    if len(task.args) == 2 and all(isinstance(one, Mapping) for one in task.args):
+        return " Its arguments are two dicts: give the candidate's own apart, inputs={...}, candidate_inputs={...}."
     held = _float_dtypes(side)
     given = [(path, array) for path, array in _arrays(task) if is_float(array) and array.dtype.name not in held]
     if len(held) != 1 or not given:
