@@ -312,3 +312,35 @@ def test_matrices_that_look_like_a_layer_are_not_joined_first(fault: str, turned
     report = padiff.diff(*(below[::-1] if turned else below), (X,))
     assert {one.candidate.path for one in report.sources} == ({"1"} if fault else set()), str(report)
     assert report.aligned is not bool(fault), str(report)
+
+
+class Tokens(rows.Module):
+    """Tokens for the whole, and for each number, by one weight; others are given. One bias for all but the first."""
+
+    def __init__(self) -> None:
+        self.weight, self.bias, self.out = rows.parameter(4, 4), rows.parameter(5, 4), rows.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        tokens = F.concat([x[:, :1, :1] * 0.0 + 1.0, x[:, :3, :1]], 1) * self.weight
+        return self.out(F.tanh(F.concat([tokens[:, :1], F.concat([tokens[:, 1:], x[:, 3:]], 1) + self.bias], 1)))
+
+
+class TokensApart(columns.Layer):
+    """The same, with a parameter for each group of tokens."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.whole, self.given, self.scale = columns.weight(1, 1, 4), columns.weight(2, 4), scale
+        self.gains, self.shifts, self.last = columns.weight(3, 4), columns.weight(3, 4), columns.Dense(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        numbers = x[:, :3, :1] * self.gains + self.shifts * self.scale
+        return self.last(F.tanh(F.concat([x[:, :1, :1] * 0.0 + self.whole, numbers, x[:, 3:] + self.given], 1)))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["several", "one"])
+def test_parameters_are_joined_that_do_not_lie_side_by_side_in_the_run(turned: bool) -> None:
+    """Only the first that are met were looked at: two were left over on one side, and four on the other."""
+    sides = Tokens(), TokensApart()
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X,))
+    assert report.aligned, str(report)
+    assert len(padiff.diff(Tokens(), TokensApart(1.1), (X,)).sources) == 1

@@ -145,18 +145,22 @@ def _flat(unit: HeldUnit) -> HeldUnit | None:
 
 
 def _filling(shape: tuple[int, ...], group: Units, along: int = 0) -> Group:
-    """Return the first parameters of a group that, joined along an axis, make a whole one; none where they do not."""
+    """Return the first parameters of a group that, joined along an axis, make a whole one; none where none do."""
     if not shape:
         return ()
 
     def rest(held: tuple[int, ...]) -> tuple[int, ...]:
         return bare(held[:along] + held[along + 1 :])
 
-    count, members = 0, []
+    fitting = []
     for unit in group:
         held = unit.roles["weight"].shape
         row = along == 0 and bare(held) == rest(shape)
-        if count < shape[along] and (row or (held and rest(held) == rest(shape))):
-            members.append(unit)
-            count += extent(held, shape, along)
-    return tuple(members) if count == shape[along] and len(members) > 1 else ()
+        if row or (held and rest(held) == rest(shape)):
+            fitting.append((unit, extent(held, shape, along)))
+    members: Group = ()
+    reached: dict[int, Group] = {0: ()}
+    for unit, size in reversed(fitting):
+        reached |= {count + size: (unit, *some) for count, some in reached.items() if count + size <= shape[along]}
+        members = reached.get(shape[along], ())
+    return members if len(members) > 1 else ()
