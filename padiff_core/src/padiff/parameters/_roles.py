@@ -19,6 +19,8 @@ from padiff.trace import settings_of
 _FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
 FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
 """How well units fit: in all roles; in some; in all, but of two kinds of one family."""
+_LINEAR = "linear"
+_TURNED = {"embedding"} | (SLIDING - CONVOLUTIONS)
 _FEW = 4
 """Parameters of one shape of which every order is tried."""
 
@@ -110,7 +112,8 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
 
     Known kinds are tied role by role and shapes must agree exactly, but for a convolution with a kernel of one element:
     it is a linear layer, whatever the number of spatial axes; for any other one, which is a linear layer on each of the
-    patches that the other side's code gathers; and for a table of vectors, which is a linear layer on ones and zeros.
+    patches that the other side's code gathers, or makes (a transposed one); and for a table of vectors, which is a
+    linear layer on ones and zeros.
     Where a kind is unknown, roles are tied by name,
     then by shape in order; a matrix may then lie transposed, three axes and more in another order, axes side by side
     may be joined (a projection to heads, kept as ``(in, heads, size)``), and axes of length one (a scale kept as
@@ -123,8 +126,8 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     if len(reference.stack) != len(candidate.stack):
         return 0.0, []
     known = reference.kind is not None and candidate.kind is not None
-    if {reference.kind, candidate.kind} == {"embedding", "linear"}:
-        return _link_table(reference, candidate)
+    if _LINEAR in (reference.kind, candidate.kind) and {reference.kind, candidate.kind} & _TURNED:
+        return _link_turned(reference, candidate)
     if known:
         products = is_product(reference) and is_product(candidate)
         fewer = {reference.kind, candidate.kind} <= CONVOLUTIONS
@@ -149,18 +152,23 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
     return (FULL if whole else _PARTIAL), [*with_sums(links)]
 
 
-def _link_table(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Link]]:
-    """Return how a table of vectors and a linear layer fit, which takes which row as ones and zeros.
+def _link_turned(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Link]]:
+    """Return how a linear layer fits what has its inputs first: a table of vectors, or a transposed convolution.
 
-    What the linear layer adds, a bias of its own may add behind the table.
+    What the linear layer adds, a bias of its own may add behind the table. The patches that a kernel makes may have
+    their axes in any order.
     """
-    ours, theirs = reference.roles, candidate.roles
-    weights = [roles.get("weight") for roles in (ours, theirs)]
-    if None in weights or ours["weight"].shape != theirs["weight"].shape[::-1]:
+    ours, theirs = (unit.roles.get("weight") for unit in (reference, candidate))
+    apart = any(settings_of(unit).get("groups", 1) != 1 for unit in (reference, candidate))
+    if ours is None or theirs is None or apart:
         return 0.0, []
-    turned = transposition(ours["weight"].shape, theirs["weight"].shape)
-    whole = len(ours) == len(theirs) == 1
-    return FULL if whole else _PARTIAL, [Link("weight", ours["weight"], theirs["weight"], turned)]
+    orders = [transposition(ours.shape, theirs.shape)]
+    if ours.shape != theirs.shape[::-1]:
+        kernels = [unit.kind in SLIDING for unit in (reference, candidate)]
+        orders = [axes for axes in every_order(ours.shape, theirs.shape) or orders if axes[-1:] == (0,)]
+        orders = [axes for axes in orders if _keeps_rows_first(axes, (ours.shape, theirs.shape), kernels)]
+    whole = len(reference.roles) == len(candidate.roles) == 1
+    return (FULL if whole else _PARTIAL, [Link.of("weight", ours, theirs, orders)]) if orders else (0.0, [])
 
 
 def _link_known(role: str, reference: Held, candidate: Held) -> Link:

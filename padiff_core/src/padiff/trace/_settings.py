@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 import attrs
 
-from padiff.kinds import CATALOGUE, CONVOLUTIONS, FUSED, PRODUCTS
+from padiff.kinds import CATALOGUE, CONVOLUTIONS, FUSED, PRODUCTS, SLIDING
 from padiff.numerics import SETTING, epsilon_of
 from padiff.paths import last
 from padiff.pytree import leaves
@@ -48,10 +48,10 @@ def contrasts(reference: Described, candidate: Described) -> list[Contrast]:
     if ours.kind is None or theirs.kind is None:
         return []
     if ours.kind != theirs.kind:
-        alike = {ours.kind, theirs.kind} == {"embedding", "linear"} or (
-            _is_product(reference) and _is_product(candidate)
-        )
-        if not alike and {ours.kind, theirs.kind} <= CONVOLUTIONS:
+        kinds = {ours.kind, theirs.kind}
+        products = ("linear" in kinds or kinds <= CONVOLUTIONS) and all(map(_is_product, (reference, candidate)))
+        alike = products or kinds == {"embedding", "linear"}
+        if not alike and kinds <= CONVOLUTIONS:
             return list(_of_fewer_axes(reference, candidate))
         return [] if alike else [Contrast("kind", _class(ours), _class(theirs))]
     return list(_settings(reference, candidate))
@@ -61,7 +61,7 @@ def _is_product(described: Described) -> bool:
     """Return whether a module may be a linear layer at each point, or on each patch."""
     padding, groups = (described.settings.get(name) for name in ("padding", "groups"))
     padded = padding is not None and any(one for _, one in leaves(padding.value, lambda x: isinstance(x, int | str)))
-    return described.module.kind in PRODUCTS and not padded and (groups is None or groups.value == 1)
+    return described.module.kind in PRODUCTS | SLIDING and not padded and (groups is None or groups.value == 1)
 
 
 def contrasts_inside(reference: Call, candidate: Call) -> list[Contrast]:
