@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.judging._forced._slips import Search
 from padiff.report import Finding
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
@@ -139,3 +140,38 @@ def test_a_layer_that_one_side_alone_has_is_one_source(ours: bool) -> None:
     assert {str(source.cause) for source in report.sources} == {f"norm (layer_norm) is in the {side} only"}
     scaled = padiff.diff(More(ours), More(not ours, factor=1.5), X)
     assert str(scaled).startswith("not aligned: 2 sources"), str(scaled)
+
+
+class Reshaped(rows.Module):
+    """Code that gives one value in several shapes."""
+
+    def __init__(self) -> None:
+        self.a, self.out = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = F.softmax(self.a(x)).reshape(1, 3, 4)
+        return self.out(F.tanh(y.reshape(3, 4) - 1.0))
+
+
+class ReshapedOtherwise(columns.Layer):
+    def __init__(self) -> None:
+        self.a, self.out = columns.Dense(4, 4), columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = self.a(x)
+        return self.out(F.sigmoid(y * y) * F.tanh(y))
+
+
+def test_what_one_value_holds_in_several_shapes_is_put_in_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers were put in the same place again and again: so the replays of a call were spent in vain."""
+    tried: list[object] = []
+    run = Search._with
+
+    def noted(search: Search, put: Any, state: Any) -> Any:
+        tried.extend((at, array.tobytes(), *map(str, state.put)) for at, array in put.items())
+        return run(search, put, state)
+
+    monkeypatch.setattr(Search, "_with", noted)
+    report = padiff.diff(Reshaped(), ReshapedOtherwise(), (np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4),))
+    assert not report.aligned
+    assert len(tried) == len(set(tried)) > 1

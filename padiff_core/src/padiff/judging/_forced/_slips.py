@@ -128,10 +128,10 @@ class Search:
 
     def _next(self, state: State) -> tuple[list[Try], State] | None:
         """Return what mends the result, or something on the way to it, and what shows then; the fewest calls first."""
-        bound = self._both.bound
+        bound, met = self._both.bound, dict[Slotted, list[Array]]()
         for one in sorted(tries(self._both, state), key=lambda one: (one.line not in self._hints, *one.rank)):
             after = None
-            for array in self._readings(one, state):
+            for array in self._readings(one, state, met.setdefault(one.at, [])):
                 tried = self._with({one.at: array}, state)
                 if tried is not None and tried.error <= bound:
                     after = tried
@@ -145,12 +145,12 @@ class Search:
                 return [one], after
         return None
 
-    def _readings(self, one: Try, state: State) -> Iterator[Array]:
-        """Yield the value as it may be put in, each once; what is given to an operation, as it is."""
-        met: list[Array] = []
+    def _readings(self, one: Try, state: State, met: list[Array]) -> Iterator[Array]:
+        """Yield the value as it may be put in, but for what was ``met`` there; what an operation is given, as it is."""
+        most = 1 if one.token is None else _READINGS
         for array in one.value.in_place_of(Value.of(state.shown[one.at])) if one.at in state.shown else ():
-            most = 1 if one.token is None else _READINGS
-            if len(met) < most and not any(np.array_equal(array, other) for other in met):
+            if most and not any(np.array_equal(array, other) for other in met):
+                most -= 1
                 met.append(array)
                 yield array
 
@@ -179,7 +179,7 @@ class Search:
             calls = (*one.slip.reference[:-1], mine), (*one.slip.candidate[:-1], yours)
             slip = attrs.evolve(one.slip, reference=calls[0], candidate=calls[1])
             found.append(attrs.evolve(one, slip=slip, at=at, value=value, token=token))
-            put[at] = next(self._readings(found[-1], state), value.array)
+            put[at] = next(self._readings(found[-1], state, []), value.array)
         after = self._with(put, state)
         if after is None:
             return None
