@@ -86,3 +86,32 @@ def test_one_residual_left_out_is_one_fault(left_out: str) -> None:
     assert padiff.diff(Trunk(), Port(""), X).aligned
     report = padiff.diff(Trunk(), Port(left_out), X)
     assert {source.candidate.path for source in report.sources} == {f"groups.{left_out}"}, str(report)
+
+
+class Wrapped(rows.Module):
+    """A block whose layers lie in a sequence of their own."""
+
+    def __init__(self) -> None:
+        self.net = rows.Sequential(rows.Linear(4, 8), rows.Sequential(rows.LayerNorm(8), rows.Linear(8, 4)))
+
+    def forward(self, x: Any) -> Any:
+        return self.net(x) + x
+
+
+class Unwrapped(columns.Layer):
+    """The same with all layers in the block, and without what the block is given."""
+
+    def __init__(self) -> None:
+        self.up, self.norm, self.down = columns.Dense(4, 8), columns.LayerNormalization(8), columns.Dense(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(self.norm(self.up(x)))
+
+
+def test_the_first_of_several_blocks_is_matched_as_the_others() -> None:
+    """What the first gives is what a sequence inside gives: it was matched with that, and was a source of its own."""
+    report = padiff.diff(
+        rows.Sequential(*(Wrapped() for _ in range(3))), columns.Stack(*(Unwrapped() for _ in range(3))), X
+    )
+    assert {(one.reference.path, one.candidate.path) for one in report.sources} == {(str(i), str(i)) for i in range(3)}
+    assert str(report).startswith("not aligned: 1 source in 3 places"), str(report)

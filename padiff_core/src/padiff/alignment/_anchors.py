@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nsmallest
@@ -170,20 +171,26 @@ class Anchors:
             yield len(a) == len(b) and self._same_values(a, b)
 
     def covering(self, pairs: Mapping[Call, Pair], taken: set[Call]) -> Iterator[tuple[Call, Call]]:
-        """Yield calls of both sides that cover exactly the same executions, but for those that are matched."""
+        """Yield calls of both sides that cover exactly the same executions, but for those that are matched.
+
+        Repeated blocks are tied alike, as most of them: of one that is wrong, a part may give what the other side does.
+        """
         covers = self._reference, self._candidate
         chains = [grouped(calls, lambda call: frozenset(calls[call])) for calls in covers]  # noqa: B023  used at once
+        found: list[tuple[tuple[list[Call], list[Call]], tuple[tuple[int, int], ...]]] = []
         for cover, matching in chains[0].items():
-            ours = [call for call in matching if call not in pairs]
-            theirs = [call for call in chains[1].get(cover, ()) if call not in taken]
+            ours = sorted((call for call in matching if call not in pairs), key=attrgetter("index"))
+            theirs = sorted((call for call in chains[1].get(cover, ()) if call not in taken), key=attrgetter("index"))
             if ours and theirs:
-                by_index = attrgetter("index")
-                yield from self._tie_chain(sorted(ours, key=by_index), sorted(theirs, key=by_index))
+                found.append(((ours, theirs), tuple(self._tie_chain(ours, theirs))))
+        for group in grouped(found, lambda one: tuple(map(_structure, one[0]))).values():
+            usual = Counter(ties for _, ties in group).most_common(1)[0][0]
+            yield from ((ours[i], theirs[j]) for (ours, theirs), _ in group for i, j in usual)
 
-    def _tie_chain(self, ours: list[Call], theirs: list[Call]) -> Iterator[tuple[Call, Call]]:
+    def _tie_chain(self, ours: list[Call], theirs: list[Call]) -> Iterator[tuple[int, int]]:
         """Tie two nests of calls that cover the same, outermost first: what is like, and where one is alone, that."""
         if len(ours) == len(theirs) == 1:
-            yield ours[0], theirs[0]
+            yield 0, 0
             return
         scores = self.likeness(ours, theirs) + 0.1
         # Those that hold parameters themselves belong together whatever their names: most often the innermost.
@@ -192,8 +199,7 @@ class Anchors:
             held = [_innermost(ours, theirs)]
         for place in held:
             scores[place] += _INNERMOST
-        for i, j in align_sequences(scores.astype(np.float32)):
-            yield ours[i], theirs[j]
+        yield from align_sequences(scores.astype(np.float32))
 
     def agree(self, ours: Call, theirs: Call) -> bool:
         """Return whether of two calls each holds the counterparts of all that the other holds."""
@@ -233,6 +239,11 @@ class Anchors:
     def _same_values(self, a: Sequence[Leaf], b: Sequence[Leaf]) -> bool:
         """Return whether as many tensors are the same in the free runs, as far as samples show."""
         return bool(a) and all(map(self._runs.same, a, b))
+
+
+def _structure(nest: Sequence[Call]) -> object:
+    """Return what repeated blocks have in common: of how many calls a nest is, and the classes of all inside."""
+    return len(nest), tuple(call.module.class_name for call in nest[0].subtree())
 
 
 def _is_put_together(trace: Trace) -> bool:
