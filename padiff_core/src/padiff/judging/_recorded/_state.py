@@ -18,7 +18,7 @@ from padiff.judging._sizes import Size, held, magnitude, projected, size_of
 from padiff.judging._suspicion import AGREEING, Ruling, Suspicion, contrasted
 from padiff.numerics import FLOORS, NEGLIGIBLE
 from padiff.parameters import Correspondence, Link, UnitMatch
-from padiff.paths import is_at, joined, parent
+from padiff.paths import is_at, parent
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase, Verdict, What
 from padiff.trace import Call, Description, Trace
 
@@ -215,31 +215,22 @@ def of_uncalled_state(
 
     The script did, which copies or averages models. A gradient of what no call holds is placed there, too.
     """
-    traces = leaps.meter.traces
+    models = leaps.meter.models
     matches = {match.candidate.module.path: match for match in known.matches}
-    homes = {path: match for path, match in matches.items() if is_scripts_state(match, traces)}
+    homes = {path for path, match in matches.items() if is_scripts_state(match, leaps.meter.traces)}
     found: list[Finding] = []
-    moved: dict[bool, list[tuple[UnitMatch, Finding]]] = {}
+    moved: dict[bool, list[Finding]] = {}
     for suspicion, one in zip(told, findings, strict=True):
-        held = suspicion.held
-        match = None if held is None else homes.get(parent(held.parameter.path))
-        if one.phase is Phase.BUFFER and match is not None:
-            moved.setdefault(one.source, []).append((match, one))
-        elif held is not None and not is_at(home := parent(held.parameter.path), one.candidate.path or ""):
-            paths = [matches[home].modules.reference], [home]
-            reference, candidate = map(place_around, leaps.meter.models, paths)
-            found.append(attrs.evolve(one, reference=reference, candidate=candidate))
-        else:
-            found.append(one)
+        home = None if suspicion.held is None else parent(suspicion.held.parameter.path)
+        changed = one.phase is Phase.BUFFER and home in homes
+        if home is not None and (changed or not is_at(home, one.candidate.path or "")):
+            reference, candidate = map(place_around, models, ([matches[home].modules.reference], [home]))
+            one = attrs.evolve(one, reference=reference, candidate=candidate)
+        (moved.setdefault(one.source, []) if changed else found).append(one)
     for group in moved.values():
-        paths = [match.modules.reference for match, _ in group], [match.modules.candidate for match, _ in group]
-        reference, candidate = map(place_around, leaps.meter.models, paths)
-        worst = max((one for _, one in group), key=size_in)
-        if len(group) > 1:
-            names = [joined(match.modules.candidate, one.what.name) for match, one in group]
-            evidence = (Evidence.of("frozen_together", paths=names), *worst.evidence)
-            worst = attrs.evolve(worst, what=What("buffers", f"{len(group)} buffers"), evidence=evidence)
-        found.append(attrs.evolve(worst, reference=reference, candidate=candidate))
+        worst = max(group, key=size_in)
+        told_of = {"evidence": worst.evidence, "figures": worst.figures, "cause": worst.cause}
+        found.append(worst if len(group) == 1 else as_one(group, models, "buffers", "buffers", **told_of))
     return found
 
 
