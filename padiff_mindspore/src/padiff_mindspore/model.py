@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import mindspore
 from mindspore import nn
-from mindspore.train import amp
 
 from padiff.adapter import Array, Hook, HookedModel, HookedModule, Listener, Module, Tape, TensorParameter, leaves
 from padiff_mindspore import autograd, state
@@ -185,20 +184,9 @@ class MindSporeModel(HookedModel):
 
     @contextmanager
     def computing_in(self, dtype: str) -> Iterator[None]:
-        """Let no cell cast what it computes (``to_float``, amp) within: in a wider type it would round as before."""
-        push, off = amp.push_amp_strategy, amp.AmpLevel.AmpO0
-        others: list[tuple[Any, str, Any]] = [(amp, "push_amp_strategy", lambda _, *rest: push(off, *rest))]
-        for cell in self._cells():
-            if cell.mixed_precision_type is not None:
-                others.append((cell, "mixed_precision_type", None))
-            if isinstance(cell, amp._OutputTo16):
-                others.append((cell, "dtype", getattr(mindspore, dtype)))
-        with ExitStack() as stack:
-            for one, name, value in others:
-                stack.callback(setattr, one, name, getattr(one, name))
-                setattr(one, name, value)
-            with state.computing_in(dtype):
-                yield
+        """Let no cell cast what it computes within."""
+        with state.uncast(self._cells(), dtype), state.computing_in(dtype):
+            yield
 
     def liftable(self) -> Iterable[TensorParameter]:
         """Return every parameter, those that MindSpore does not see among them."""

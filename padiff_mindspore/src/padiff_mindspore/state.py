@@ -11,8 +11,9 @@ import mindspore
 import numpy as np
 from mindspore import nn, ops
 from mindspore.common.seed import _get_graph_seed
+from mindspore.train import amp
 
-from padiff.adapter import dtypes, leaves, machinery_of
+from padiff.adapter import dtypes, leaves, machinery_of, replaced
 from padiff_mindspore.autograd import finish
 from padiff_mindspore.tensor import array_of, from_array, give, overwrite
 
@@ -58,6 +59,22 @@ def computing_in(dtype: str) -> Iterator[None]:
         yield
     finally:
         finish()
+
+
+@contextmanager
+def uncast(cells: Iterable[Any], dtype: str) -> Iterator[None]:
+    """Leave out the casts of ``to_float`` and amp, which would round in a wider type as before."""
+    push, off = amp.push_amp_strategy, amp.AmpLevel.AmpO0
+    within = [replaced(amp, "push_amp_strategy", lambda _, *rest: push(off, *rest))]
+    for cell in cells:
+        if cell.mixed_precision_type is not None:
+            within.append(replaced(cell, "mixed_precision_type", None))
+        if isinstance(cell, amp._OutputTo16):
+            within.append(replaced(cell, "dtype", getattr(mindspore, dtype)))
+    with ExitStack() as stack:
+        for one in within:
+            stack.enter_context(one)
+        yield
 
 
 def hidden_parameters(cell: Any) -> Iterator[Any]:
