@@ -175,3 +175,38 @@ def test_what_one_value_holds_in_several_shapes_is_put_in_once(monkeypatch: pyte
     report = padiff.diff(Reshaped(), ReshapedOtherwise(), (np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4),))
     assert not report.aligned
     assert len(tried) == len(set(tried)) > 1
+
+
+class HeadsFirst(rows.Module):
+    """Attention with its heads in the batch, one behind the other."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.o = (rows.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (F.concat([y[..., :4], y[..., 4:]], 0) for y in (self.q(x), self.k(x), self.v(x)))
+        bias = x[:, :, :1].transpose(0, 2, 1)
+        y = F.softmax(q @ k.transpose(0, 2, 1) * 0.5 + F.concat([bias, bias], 0)) @ v
+        return self.o(F.concat([y[:3], y[3:]]))
+
+
+class HeadsInside(columns.Layer):
+    """The same with an axis for heads, behind that of the batch."""
+
+    def __init__(self, scale: float) -> None:
+        self.o, self.v, self.k, self.q = (columns.Dense(8, 8) for _ in range(4))
+        self.scale = scale
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (y.reshape(3, 5, 2, 4).transpose(0, 2, 1, 3) for y in (self.q(x), self.k(x), self.v(x)))
+        y = F.softmax(q @ k.transpose(0, 1, 3, 2) * self.scale + x[:, :, :1].reshape(3, 1, 1, 5)) @ v
+        return self.o(y.transpose(0, 2, 1, 3).reshape(3, 5, 8))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["joined", "apart"])
+def test_a_cause_is_found_where_joined_axes_are_in_another_order(turned: bool) -> None:
+    """What the reference has of heads and batch in one axis was put in as if the batch came first."""
+    x = np.random.default_rng(0).standard_normal((3, 5, 8)).astype(np.float32)
+    sides = HeadsFirst(), HeadsInside(0.6)
+    (source,) = padiff.diff(*(sides[::-1] if turned else sides), x).sources
+    assert str(source.cause).startswith("called as mul(a["), str(source.cause)

@@ -237,7 +237,11 @@ class Value:
             yield from self._read(shape)
 
     def _read(self, shape: tuple[int, ...]) -> Iterator[Array]:
-        return (one.reshape(shape) for one in _arranged(self.array, shape, loose=False))
+        yield from (one.reshape(shape) for one in _arranged(self.array, shape, loose=False))
+        # Where it has in one axis what the shape has in several, these may lie in another order.
+        places = np.arange(self.array.size).reshape(shape)
+        for one in _arranged(places, self.array.shape, loose=False):
+            yield self.array.reshape(-1)[np.argsort(one, axis=None)].reshape(shape)
 
 
 def _is_near(one: NDArray[np.float64], other: NDArray[np.float64], most: float) -> bool:
