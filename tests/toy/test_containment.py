@@ -75,3 +75,44 @@ def test_norms_of_a_block_that_stand_elsewhere_are_named_in_the_block_alone(
 ) -> None:
     report = padiff.diff(encoder(ROWS, True, *ours), encoder(COLUMNS, False, *theirs), X)
     assert {source.candidate.path for source in report.sources} == {f"blocks.{place}"}, str(report)
+
+
+class Smoothed(rows.Module):
+    """A part without parameters."""
+
+    def forward(self, x: Any) -> Any:
+        return F.tanh(x) + x * x
+
+
+class SmoothedBlock(rows.Module):
+    def __init__(self) -> None:
+        self.a, self.up, self.down = rows.Linear(4, 4), rows.Linear(4, 8), rows.Linear(8, 4)
+        self.smooth = Smoothed()
+
+    def forward(self, x: Any) -> Any:
+        x = self.smooth(x + self.a(x))
+        return x + self.down(F.tanh(self.up(x)))
+
+
+class Wide(columns.Layer):
+    def __init__(self) -> None:
+        self.down, self.up = columns.Dense(8, 4), columns.Dense(4, 8)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(F.tanh(self.up(x)))
+
+
+class SmoothedByCode(columns.Layer):
+    def __init__(self) -> None:
+        self.wide, self.a = Wide(), columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.a(x)
+        x = F.tanh(x) + x * x * 1.1
+        return x + self.wide(x)
+
+
+def test_what_holds_layers_is_not_matched_with_what_holds_none() -> None:
+    """A part that smooths values was matched with a block of two layers: of one fault came four sources."""
+    report = padiff.diff(SmoothedBlock(), SmoothedByCode(), (X[0, :, :4],))
+    assert [(one.candidate.path, one.between) for one in report.sources] == [("", ("a", "wide.up"))], str(report)

@@ -208,7 +208,8 @@ class Anchors:
     def apart(self, ours: Call, theirs: Call) -> bool:
         """Return whether two calls hold parameters that do not belong together: a packed layer, one of it.
 
-        A further call of a layer of another kind, which has a counterpart of its own, is no such call.
+        A further call of a layer of another kind, which has a counterpart of its own, is no such call. What holds none
+        does not belong to what holds calls that have their counterparts elsewhere.
         Of two calls that hold calls each has to hold mostly the counterparts of what the other holds, and none may hold
         what a call right before or behind the other one does: a layer of two blocks is not the first of them.
         """
@@ -218,7 +219,7 @@ class Anchors:
             both = paths[0] in self._held[0] and paths[1] in self._held[1] and paths not in self._belong
             return mine != yours or (both and kinds[0] != kinds[1])
         if not (mine and yours) or len(mine & yours) <= _MOSTLY * len(mine | yours):
-            return bool(mine and yours)
+            return bool(mine or yours)
         return _goes_on(theirs, mine - yours, self._candidate) or _goes_on(ours, yours - mine, self._reference)
 
     def likeness(self, ours: Sequence[Call], theirs: Sequence[Call]) -> NDArray[np.float32]:
