@@ -18,8 +18,7 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
 
     A loss that is another from the same outputs, and what the backward pass starts from. What one setting of a module
     does to its output, and to its buffers. What a script gives to a model that was made of what differed before. The
-    order in which two optimizers step: each in front of calls that the other side's are behind, and what is sent back
-    through these.
+    order in which two optimizers step: each in front of calls that the other side's are behind.
     """
     first = [one for one in found if one.source and starts(one, alignment)]
     begun = (pair for one in first if (pair := pair_of(one, alignment)) is not None)
@@ -27,7 +26,6 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
     forward = {one.candidate.path for one in found if one.source and one.phase is Phase.FORWARD}
     kept = {one.candidate.path for one in found if one.source and one.phase is Phase.BUFFER and one.cause is not None}
     behind = _behind(found, alignment)
-    turned = any(one.source and one.is_caused_by("stepped_before") for one in found)
     seen: set[tuple[str | None, str]] = set()
     told = []
     for one in _with_the_loss(found, first):
@@ -37,7 +35,6 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
         again |= one.phase is Phase.BUFFER and one.cause is None and one.candidate.path in forward
         again |= one.phase is Phase.FORWARD and one.candidate.path in kept and _is_read(one, alignment)
         again |= one.rests_on("other_inputs") and pair in behind
-        again |= turned and one.phase is Phase.BACKWARD and one.cause is None
         again |= pair is not None and _token(one, pair) in sent
         if one.source and not again:
             seen.add(key)
