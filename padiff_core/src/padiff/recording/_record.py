@@ -24,7 +24,7 @@ from padiff.recording._internal_errors import internal_errors
 from padiff.recording._live import Live
 from padiff.recording._numbers import in_words, numbers_in
 from padiff.recording._reduced import sampled
-from padiff.recording._starts import at_line, differentiator, listed
+from padiff.recording._starts import at_line, check_loss, differentiator, listed
 from padiff.recording._watcher import Watcher
 from padiff.trace import Call, Leaf, Trace, ValueStore
 
@@ -225,12 +225,11 @@ def guarded_run(
     adapter = model.adapter
     args, kwargs = native_arguments(model, task, watcher)
     check_signature(model, args, kwargs, watcher.live)
-    done: list[Any] = []
+    begun: list[list[tuple[Any, Any | None]]] = []
 
     def after_forward(output: Any) -> list[tuple[Any, Any | None]]:
-        starts = differentiate(output)
-        done.append(output)
-        return starts
+        begun.append(differentiate(output))
+        return begun[0]
 
     with ExitStack() as stack:
         stack.enter_context(internal_errors(adapter))
@@ -249,7 +248,8 @@ def guarded_run(
         except Exception as error:
             if own_line(error, (adapter,)) is not None:
                 raise
-            if done:
+            if begun:
+                check_loss(begun[0], adapter)
                 msg = (
                     f"{_named(model)} ran forward and raised {type(error).__name__} in the backward pass: "
                     f"{error}\nHint: phase='forward' compares without it."

@@ -36,10 +36,6 @@ def differentiator(
                 msg = f"the loss returned {type(value).__qualname__}, not a tensor of {adapter.name}.\n{_LOSSES}"
                 raise InputError(msg)
             tensor = adapter.tensor(value)
-            if math.prod(tensor.shape) != 1:
-                seen = f"{tensor.dtype}{list(tensor.shape)}"
-                msg = f"the loss returned {seen}, not one number.\nHint: reduce it, by .mean() or .sum()."
-                raise InputError(msg)
             note_loss(float(np.asarray(tensor.view(), dtype=np.float64).sum()))
             return [(value, None)] if tensor.differentiable else []
         starts = []
@@ -55,6 +51,15 @@ def differentiator(
         return starts
 
     return differentiate
+
+
+def check_loss(starts: Iterable[tuple[Any, Any | None]], adapter: Adapter) -> None:
+    """Raise `InputError` where a backward pass that failed started at a loss of several numbers."""
+    for tensor in (adapter.tensor(native) for native, start in starts if start is None):
+        if math.prod(tensor.shape) != 1:
+            seen = f"{tensor.dtype}{list(tensor.shape)}"
+            msg = f"the loss returned {seen}, not one number.\nHint: reduce it, by .mean() or .sum()."
+            raise InputError(msg)
 
 
 def _start(task: Task, number: int, shape: tuple[int, ...]) -> NDArray[Any] | None:
