@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 import padiff
+from padiff.report import Phase
 
 X = np.random.default_rng(0).standard_normal((2, 5, 16), dtype=np.float32)
 POLICIES = {
@@ -177,28 +178,31 @@ def test_a_step_by_rounding_alone_is_as_long_as_others_of_its_module(tmp_path: P
 class Tied(torch.nn.Module):
     """Attention in autocast, and a head that is the table: by framework functions, or by hand with a wider softmax."""
 
-    def __init__(self, *, by_hand: bool, share: float = 0.0) -> None:
+    def __init__(self, *, by_hand: bool, casts: bool, share: float = 0.0) -> None:
         super().__init__()
         self.table, self.norm, self.qkv = torch.nn.Embedding(50, 16), torch.nn.LayerNorm(16), torch.nn.Linear(16, 48)
         torch.nn.init.normal_(self.table.weight, std=0.2)
-        self.by_hand, self.share = by_hand, share
+        self.by_hand, self.casts, self.share = by_hand, casts, share
 
     def forward(self, ids: Any) -> Any:
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.casts):
             x, weight = self.table(ids), self.table.weight
             q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
             if self.by_hand:
                 v = torch.softmax((q @ k.transpose(1, 2) / 4).float(), -1).to(v.dtype) @ v
-                weight = weight * (1 + self.share) - (weight * self.share).detach()
+                weight = weight * (1 + self.share) - (weight * self.share).detach() if self.share else weight
             else:
                 v = F.scaled_dot_product_attention(q, k, v)
             return F.log_softmax(F.linear(x + v, weight), -1)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02])
-def test_the_gradient_of_a_table_that_is_the_head_rounds_there_too(share: float) -> None:
+@pytest.mark.parametrize("casts", [(True, True), (True, False), (False, True)], ids=["both", "reference", "candidate"])
+def test_the_gradient_of_a_table_that_is_the_head_rounds_there_too(casts: tuple[bool, bool], share: float) -> None:
     """Of the table's own call no rounding explained it, and right ports were a source."""
     ids = np.random.default_rng(0).integers(0, 50, (2, 12))
-    report = padiff.diff(Tied(by_hand=False), Tied(by_hand=True, share=share), (ids,))
-    assert [str(one.what) for one in report.sources] == ["gradient of weight"] * bool(share), str(report)
+    ours, theirs = Tied(by_hand=False, casts=casts[0]), Tied(by_hand=True, casts=casts[1], share=share)
+    report = padiff.diff(ours, theirs, (ids,))
+    assert report.aligned is not bool(share), str(report)
+    assert {one.phase for one in report.sources} <= {Phase.BACKWARD}
     assert "rounding alone explains 0.7" not in str(report), str(report)

@@ -249,7 +249,7 @@ def guarded_run(
             if own_line(error, (adapter,)) is not None:
                 raise
             if begun:
-                check_loss(begun[0], adapter)
+                check_loss(begun[0], adapter, error)
                 msg = (
                     f"{_named(model)} ran forward and raised {type(error).__name__} in the backward pass: "
                     f"{error}\nHint: phase='forward' compares without it."

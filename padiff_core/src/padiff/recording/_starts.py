@@ -53,13 +53,14 @@ def differentiator(
     return differentiate
 
 
-def check_loss(starts: Iterable[tuple[Any, Any | None]], adapter: Adapter) -> None:
-    """Raise `InputError` where a backward pass that failed started at a loss of several numbers."""
+def check_loss(starts: Iterable[tuple[Any, Any | None]], adapter: Adapter, error: Exception) -> None:
+    """Raise `InputError` where a backward pass that failed, with an ``error``, started at a loss of several numbers."""
     for tensor in (adapter.tensor(native) for native, start in starts if start is None):
         if math.prod(tensor.shape) != 1:
             seen = f"{tensor.dtype}{list(tensor.shape)}"
-            msg = f"the loss returned {seen}, not one number.\nHint: reduce it, by .mean() or .sum()."
-            raise InputError(msg)
+            msg = f"the loss returned {seen}, not one number, and the backward pass raised {type(error).__name__}: "
+            msg += f"{error}\nHint: reduce the loss, by .mean() or .sum()."
+            raise InputError(msg) from error
 
 
 def _start(task: Task, number: int, shape: tuple[int, ...]) -> NDArray[Any] | None:

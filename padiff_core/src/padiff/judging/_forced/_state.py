@@ -142,9 +142,12 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     root = judge.alignment.pairs[0]
     if root not in pairs:
         # Code around may use the parameter as well: of the whole model what was recorded is all that comes to it.
-        whole = judge.settler.settle(Question(root, read, check.difference, check.reference, check.scale))
+        all_of_it = Question(root, read, check.difference, check.reference, check.scale)
+        whole = judge.settler.settle(all_of_it)
         if whole.settled and whole.verdict is Verdict.ROUNDING:
             return None
+        if whole.settled and whole.verdict is Verdict.PRECISION and judge.settler.rounds(all_of_it, ours=False):
+            return _suspicion(pairs[0], Phase.BACKWARD, what, whole.resting_on(Evidence("narrow_gradient")), check)
         ruling = whole if whole.settled and whole.verdict is Verdict.DIFFERS else ruling
     evidence = (Evidence.of("gradient_changed", rel_l2=check.difference.rel_l2),)
     ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=evidence)
