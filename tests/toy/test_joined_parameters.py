@@ -317,8 +317,8 @@ def test_matrices_that_look_like_a_layer_are_not_joined_first(fault: str, turned
 class Tokens(rows.Module):
     """Tokens for the whole, and for each number, by one weight; others are given. One bias for all but the first."""
 
-    def __init__(self) -> None:
-        self.weight, self.bias, self.out = rows.parameter(4, 4), rows.parameter(5, 4), rows.Linear(4, 3)
+    def __init__(self, given: int = 2) -> None:
+        self.weight, self.bias, self.out = rows.parameter(4, 4), rows.parameter(3 + given, 4), rows.Linear(4, 3)
 
     def forward(self, x: Any) -> Any:
         tokens = F.concat([x[:, :1, :1] * 0.0 + 1.0, x[:, :3, :1]], 1) * self.weight
@@ -328,8 +328,8 @@ class Tokens(rows.Module):
 class TokensApart(columns.Layer):
     """The same, with a parameter for each group of tokens."""
 
-    def __init__(self, scale: float = 1.0) -> None:
-        self.whole, self.given, self.scale = columns.weight(1, 1, 4), columns.weight(2, 4), scale
+    def __init__(self, scale: float = 1.0, given: int = 2) -> None:
+        self.whole, self.given, self.scale = columns.weight(1, 1, 4), columns.weight(given, 4), scale
         self.gains, self.shifts, self.last = columns.weight(3, 4), columns.weight(3, 4), columns.Dense(4, 3)
 
     def forward(self, x: Any) -> Any:
@@ -344,3 +344,13 @@ def test_parameters_are_joined_that_do_not_lie_side_by_side_in_the_run(turned: b
     report = padiff.diff(*(sides[::-1] if turned else sides), (X,))
     assert report.aligned, str(report)
     assert len(padiff.diff(Tokens(), TokensApart(1.1), (X,)).sources) == 1
+
+
+@pytest.mark.parametrize(("turned", "scale"), [(False, 1.0), (True, 1.0), (False, 1.1)])
+def test_what_is_of_one_shape_may_hold_others_all_the_same(turned: bool, scale: float) -> None:
+    """The weights of all were taken for the bias of those that are given, and nothing was left over to show it."""
+    sides = Tokens(4), TokensApart(scale, 4)
+    x = np.random.default_rng(0).standard_normal((2, 7, 4)).astype(np.float32)
+    report = padiff.diff(*(sides[::-1] if turned else sides), (x,))
+    assert len(report.sources) == (scale != 1.0), str(report)
+    assert report.aligned == (scale == 1.0), str(report)

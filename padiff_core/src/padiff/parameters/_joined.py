@@ -39,6 +39,21 @@ def with_joined(known: Correspondence, flows: tuple[Flow, Flow]) -> Corresponden
     return attrs.evolve(known, matches=matches, packed=[*known.packed, *packed])
 
 
+def with_joined_first(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
+    """Return the correspondence with parameters joined before one shape ties any, where that joins others.
+
+    No rule speaks of them: one that is as large as another may hold several all the same, or be a part itself. No more
+    may be left over so.
+    """
+    packed = [one for one in known.packed if one.packing.layers]
+    gone = {match for one in known.packed if one not in packed for match in one.matches}
+    gone |= {one for one in known.one_to_one if all(unit.loose or _is_table(unit) for unit in one.units)}
+    freed = attrs.evolve(known, matches=[one for one in known.matches if one not in gone], packed=packed)
+    other = with_last(with_joined(freed, flows), flows)
+    wholes, before = ({one.packing.packed.path for one in some.packed} for some in (other, known))
+    return other if wholes - before and sum(map(len, other.left)) <= sum(map(len, known.left)) else known
+
+
 def with_last(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
     """Return the correspondence with what is left over of one shape matched in execution order, where both use as many.
 
@@ -85,14 +100,16 @@ def _alone(units: Units, flow: Flow, left: set[str], axes: int = _MOST_AXES) -> 
         (min(ranks.get(path, len(ranks)) for path in held.parameter.paths), unit, role, held)
         for unit in units
         for role, held in unit.roles.items()
-        if len(bare(held.shape)) <= axes
-        and held.parameter.path in left
-        and (unit.loose or (unit.kind == _TABLE and not unit.stack))
+        if len(bare(held.shape)) <= axes and held.parameter.path in left and (unit.loose or _is_table(unit))
         if not held.parameter.buffer and held.part.permuted and held.part.transpose is None
     ]
     for _, unit, role, held in sorted(found, key=lambda one: one[0]):
         name = role if unit.kind is None else unit.name
         yield HeldUnit(unit.module, name, None, {"weight": held}, unit.settings)
+
+
+def _is_table(unit: HeldUnit) -> bool:
+    return unit.kind == _TABLE and not unit.stack
 
 
 def _joined(wholes: Units, parts: Units, *, ours: bool) -> Iterator[Packing]:

@@ -32,8 +32,8 @@ def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Corresp
         return correspondence
     first, flows = correspondence, evidence.flows()
     ours, theirs = _as_defined(first.reference, evidence.reference), _as_defined(first.candidate, evidence.candidate)
-    for guess in (first, None):
-        found = pair_parameters(ours, theirs, flows, first.fixed, guess, by_order=guess is None)
+    for guess, joined in ((first, False), (None, False), (None, True)):
+        found = pair_parameters(ours, theirs, flows, first.fixed, guess, by_order=guess is None, joined=joined)
         found = with_copies(with_shared(found, evidence.trace, evidence.free()))
         found = with_buffers_matched(found, evidence)
         found = attrs.evolve(found, wrong=first.wrong)  # the candidate has the reference's of these by now
