@@ -51,6 +51,10 @@ class Bench:
         """Return what replays a call as a whole: nothing inside of it is matched, and fed."""
         return attrs.evolve(self, alignment=Alignment([pair], [], []))
 
+    def is_whole(self, pair: Pair) -> bool:
+        """Return whether nothing inside of a call is matched anyhow."""
+        return not any(one is not pair for one in self._inside(pair, ours=False))
+
     def condition(self, pair: Pair) -> Hashable | None:
         """Return all that replays of a pair rest on: under another alignment they show the same; None where not.
 

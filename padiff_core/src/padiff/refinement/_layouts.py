@@ -47,9 +47,14 @@ def with_layouts(correspondence: Correspondence, evidence: Evidence) -> Correspo
     correspondence = _apart(aligned(_as_used(correspondence, evidence), evidence))
     chosen: dict[Packing, Arrangement] = {}
     guessed: dict[Packing, Arrangement] = {}
+    tried: dict[frozenset[Packing], Mapping[Packing, Arrangement]] = {}
     for groups in _judged_alike(correspondence):
         left = [some for some in groups if some[0] not in chosen]
-        correspondence = _arranged(correspondence, left, evidence, chosen, guessed) if left else correspondence
+        own = frozenset(itertools.chain(*left))
+        beside = {one: way for one, way in {**guessed, **chosen}.items() if one not in own}
+        if left and tried.get(own) != beside:  # else it would give what it gave
+            tried[own] = beside
+            correspondence = _arranged(correspondence, left, evidence, chosen, guessed)
     correspondence = _as_most(correspondence, chosen, guessed, evidence)
     known = {link.candidate.parameter.path: link for _, link in correspondence.links if link.single and not link.open}
     for group in _judged_together(correspondence):

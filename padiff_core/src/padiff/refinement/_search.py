@@ -89,7 +89,7 @@ def best_of(
         found = without_chance() if drawn else None
         if found is None:
             best, least = search([Trial(bench, pair, bench.trace, beside=beside) for pair, bench in benches.items()])
-            if least[0] and any(pair.candidate.children for pair in pairs):
+            if least[0] and not all(bench.is_whole(pair) for pair, bench in benches.items()):
                 # What is matched inside may not be the same (a router that gives logits, or shares): as a whole, then.
                 alone = [Trial(bench.whole(pair), pair, bench.trace) for pair, bench in benches.items()]
                 whole, wrong = search(alone)
