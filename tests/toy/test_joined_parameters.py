@@ -50,6 +50,34 @@ class MixedAsOne(columns.Layer):
         return x + F.sigmoid(self.r(r)) * (F.tanh(k * self.w) + self.u) * v
 
 
+class HalfMixed(Mixed):
+    """The same, with values of the step itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.mix_v
+
+    def forward(self, x: Any) -> Any:
+        before = F.concat([x[:, :1] * 0.0, x[:, :-1]], 1)
+        k, r = (
+            layer(x * mix + before * (mix * -1.0 + 1.0))
+            for layer, mix in ((self.key, self.mix_k), (self.gate, self.mix_r))
+        )
+        return x + F.sigmoid(r) * (F.tanh(k * self.decay) + self.bonus) * self.value(x)
+
+
+class HalfMixedAsOne(MixedAsOne):
+    def __init__(self, fault: str) -> None:
+        super().__init__(fault)
+        self.mix = columns.weight(2, 4)
+
+    def forward(self, x: Any) -> Any:
+        before = F.concat([x[:, :1] * 0.0, x[:, :-1]], 1)
+        r, k = (before + (x - before) * self.mix[i] for i in range(2))
+        k = self.k(k)
+        return x + F.sigmoid(self.r(r)) * (F.tanh(k * self.w) + self.u) * self.v(x)
+
+
 class Fused(rows.Module):
     """A sum of two branches by weights of its own."""
 
@@ -72,9 +100,9 @@ class FusedOfAll(columns.Layer):
 
 
 class Model(rows.Module):
-    def __init__(self) -> None:
+    def __init__(self, part: Any = Mixed) -> None:
         self.first, self.last = rows.Linear(4, 4), rows.Linear(4, 4)
-        self.blocks = rows.ModuleList(Mixed(), Mixed())
+        self.blocks = rows.ModuleList(part(), part())
 
     def forward(self, x: Any) -> Any:
         x = self.first(x)
@@ -92,10 +120,14 @@ class ModelAsOne(columns.Layer):
         return self.out(self.upper(self.lower(self.given(x))))
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [(Mixed, MixedAsOne), (HalfMixed, HalfMixedAsOne)], ids=["three", "two"])
 @pytest.mark.parametrize("turned", [False, True], ids=["several", "one"])
-def test_one_parameter_holds_several_of_a_module(turned: bool) -> None:
-    """0.6 found no counterpart of any: with the order of its rows open, and that of two vectors beside it."""
-    sides = Model(), ModelAsOne()
+def test_one_parameter_holds_several_of_a_module(ours: Any, theirs: Any, turned: bool) -> None:
+    """0.6 found no counterpart of any: with the order of its rows open, and that of two vectors beside it.
+
+    As many as there are blocks was taken for one of each block.
+    """
+    sides = Model(ours), ModelAsOne(theirs)
     report = padiff.diff(*(sides[::-1] if turned else sides), (X,))
     assert report.aligned, str(report)
     assert report.transfer is not None
@@ -159,17 +191,7 @@ def test_one_parameter_holds_others_by_columns(turned: bool) -> None:
 
 
 def test_a_parameter_that_is_missing_is_still_named() -> None:
-    class Lacking(MixedAsOne):
-        def __init__(self, fault: str) -> None:
-            super().__init__(fault)
-            self.mix = columns.weight(2, 4)
-
-        def forward(self, x: Any) -> Any:
-            before = F.concat([x[:, :1] * 0.0, x[:, :-1]], 1)
-            r, k = (before + (x - before) * self.mix[i] for i in range(2))
-            return x + F.sigmoid(self.r(r)) * (F.tanh(self.k(k) * self.w) + self.u) * self.v(x)
-
-    report = padiff.diff(Model(), ModelAsOne(Lacking), (X,))
+    report = padiff.diff(Model(), ModelAsOne(HalfMixedAsOne), (X,))
     lacking = {(one.candidate.path, one.what.name[:4]) for one in report.sources if one.what.kind == "parameter"}
     assert lacking == {("lower", "mix_"), ("upper", "mix_")}, str(report)
 

@@ -98,9 +98,13 @@ def pair_parameters(
     def filled(found: Correspondence) -> Correspondence:
         return with_biases(with_joined(found, flows), flows)
 
-    def rank(found: Correspondence) -> tuple[int, int]:
-        """Return how much is left over in the end, and where only what is a layer is matched."""
-        return _left_over(filled(found)), _left_over(found)
+    def rank(found: Correspondence) -> tuple[int, int, int]:
+        """Return how much is left over in the end, how many modules share any, and what layers alone leave over.
+
+        What two blocks hold each stacks no list of two blocks, of which it would take one parameter each.
+        """
+        full = filled(found)
+        return _left_over(full), len({match.modules for match in full.matches if match.links}), _left_over(found)
 
     def whole(*, freed: bool) -> Correspondence:
         known = None if freed else guess
