@@ -119,6 +119,20 @@ def test_weights_that_a_forward_changes_are_put_back_compared_and_told(used: boo
     assert "weight after the run" in {str(found.what) for found in report.sources}
 
 
+def test_how_a_forward_moves_weights_is_one_source() -> None:
+    """It was one for each layer."""
+
+    def of_two_layers(momentum: float) -> Any:
+        model = Averaging(momentum)
+        model.student = torch.nn.Sequential(model.student, torch.nn.LayerNorm(8))
+        model.teacher = torch.nn.Sequential(model.teacher, torch.nn.LayerNorm(8)).requires_grad_(False)
+        torch.nn.init.normal_(model.student[1].weight)
+        return model
+
+    report = padiff.diff(of_two_layers(0.9), of_two_layers(0.5), (X,))
+    assert str(report).startswith("not aligned: 1 source in 2 places"), str(report)
+
+
 class Biased(torch.nn.Module):
     """A layer that gathers its biases when it goes into evaluation mode, as LeViT does, or when they are needed."""
 

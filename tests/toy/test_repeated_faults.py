@@ -439,3 +439,66 @@ def test_what_is_made_once_for_all_rounds_gets_all_of_their_gradients(slope: flo
     report = padiff.diff(ours, conditioned(columns.Layer, columns.Dense, slope, once=True), (X, X * 0.5))
     assert report.aligned == (slope == 1), str(report)
     assert all(source.phase.value == "forward" for source in report.sources), str(report)
+
+
+def sharing(base: Any, linear: Any, before: Any) -> Any:
+    """Return a model of two kinds of blocks that call one function, each for other layers."""
+
+    class Mix(base):
+        def __init__(self) -> None:
+            self.k, self.v, self.out = linear(4, 4), linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return x + self.out(F.sigmoid(self.k(before(x))) * self.v(before(x)))
+
+    class Feed(base):
+        def __init__(self) -> None:
+            self.up, self.down = linear(4, 8), linear(8, 4)
+
+        def forward(self, x: Any) -> Any:
+            return x + self.down(F.tanh(self.up(before(x))))
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.one, self.two, self.three = Mix(), Feed(), Mix()
+
+        def forward(self, x: Any) -> Any:
+            return self.three(self.two(self.one(x)))
+
+    return Model()
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        lambda x: F.concat([x[:, :1], x[:, :-1]], 1),  # told with a number of the reference's
+        lambda x: F.concat([x[:, :1] * 0.5, x[:, :-1]], 1),
+    ],
+)
+def test_a_function_that_several_blocks_call_is_one_source(slip: Any) -> None:
+    """It was one for each class that calls it where a number is told of its line."""
+    right = sharing(rows.Module, rows.Linear, lambda x: F.concat([x[:, :1] * 0.0, x[:, :-1]], 1))
+    report = padiff.diff(right, sharing(columns.Layer, columns.Dense, slip), X)
+    assert str(report).startswith("not aligned: 1 source in "), str(report)
+
+
+def attending(base: Any, linear: Any, scale: float) -> Any:
+    """Return a model that calls a function of its own twice, with one setting that is the same, and one that is not."""
+
+    def attended(x: Any, heads: int) -> Any:
+        return F.attention(x, x, x, heads, scale)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.one, self.two, self.three = (linear(4, 4) for _ in range(3))
+
+        def forward(self, x: Any) -> Any:
+            return self.three(attended(self.two(attended(self.one(x), 2)), 1))
+
+    return Model()
+
+
+def test_an_argument_of_a_function_is_one_source_whatever_else_it_is_given() -> None:
+    """It was one for each call."""
+    report = padiff.diff(attending(rows.Module, rows.Linear, 1.5), attending(columns.Layer, columns.Dense, 1.0), X)
+    assert str(report).startswith("not aligned: 1 source in 2 places"), str(report)

@@ -73,7 +73,8 @@ def count_of(blocks: Sequence[Block]) -> int:
 
 
 def _is_set(source: Finding) -> bool:
-    return source.is_caused_by(*_SETTINGS) and not trouble(source)
+    """Return whether a source is of what is said once: a setting, or how a forward moves weights (an average)."""
+    return (source.is_caused_by(*_SETTINGS) or source.what.kind == "rewritten_weight") and not trouble(source)
 
 
 def _is_of_a_line(piece: Sequence[Finding]) -> bool:
@@ -86,11 +87,24 @@ def _is_of_code(cause: Cause) -> bool:
 
     So are the same arguments in another order, or on what lies otherwise.
     """
+    if cause.name == "several":
+        return all(map(_is_of_code, cause.parameters["causes"]))
     if cause.name == "arguments":
-        told = (_SHAPE.sub("", str(cause.parameters[side])) for side in SIDES)
-        ours, theirs = (Counter(_SAID.findall(one)) for one in told)
-        return ours == theirs
+        return not any(_apart(cause))
     return cause.name in _OF_CODE and not _NUMBER.search(str(cause))
+
+
+def _apart(cause: Cause) -> list[tuple[str, ...]]:
+    """Return what the arguments of one side say that those of the other do not, whatever the shapes."""
+    ours, theirs = (Counter(_SAID.findall(_SHAPE.sub("", str(cause.parameters[side])))) for side in SIDES)
+    return [tuple(sorted(one.elements())) for one in (ours - theirs, theirs - ours)]
+
+
+def _told(cause: Cause) -> frozenset[str]:
+    """Return what a cause says of the code, whatever shapes and sizes it is given."""
+    if cause.name == "several":
+        return frozenset().union(*map(_told, cause.parameters["causes"]))
+    return frozenset((str(_apart(cause)) if cause.name == "arguments" else _SHAPE.sub("", str(cause)),))
 
 
 def _ran(calls: Sequence[ComparedCall]) -> list[set[_Paths]]:
@@ -115,7 +129,7 @@ def _wherever_they_run(group: Sequence[Sequence[Finding]], ran: Sequence[set[_Pa
     known = [{one for one in paths if _names(one) in names} for paths in ran if paths & wrong]
     if first.cause is None and (not known or first.phase not in (Phase.FORWARD, Phase.BACKWARD)):
         return False  # values that nobody loaded
-    return known in ([], [wrong])
+    return not known or set().union(*known) == wrong
 
 
 def _names(paths: _Paths) -> tuple[str, ...]:
@@ -126,19 +140,16 @@ def _names(paths: _Paths) -> tuple[str, ...]:
 def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
     """Put sources together that are one fault: the same lines of code on both sides, or one setting."""
     groups: dict[object, list[list[Finding]]] = {}
-    known: dict[object, object] = {}
     for number, piece in enumerate(_pieces(sources)):
         key: object = number
         if _is_set(piece[0]):
             kind = _ONE_AS.get(piece[0].what.kind, piece[0].what.kind)
             key = (piece[0].phase, kind, piece[0].verdict, piece[0].cause)
         elif _is_of_a_line(piece):
-            lines = tuple(dict.fromkeys(_line(one) for one in piece if one.cause is not None))
-            told = frozenset(one.cause.name for one in piece if one.cause is not None)
-            # In another round of a loop, or another call, the cause of what one layer takes may have another name.
-            key = known.setdefault((lines, _what(piece[0])), (lines, told))
+            # In another call the cause of the same may have another name.
+            key = frozenset(_line(one) for one in piece if one.cause is not None)
         elif all(one.cause is not None or (one.reference.location and one.candidate.location) for one in piece):
-            key = tuple(map(_code, piece))
+            key = tuple(dict.fromkeys(map(_code, piece)))
         groups.setdefault(key, []).append(piece)
     return list(groups.values())
 
@@ -149,10 +160,15 @@ def _line(source: Finding) -> object:
 
 
 def _code(source: Finding) -> object:
-    """Return the code that is wrong: the candidate's, if it has some: a framework's layer lies where it is called."""
+    """Return the code that is wrong: the candidate's, if it has some: a framework's layer lies where it is called.
+
+    A line of a function that several modules call is one, whatever they do with what it gives, and whatever else it
+    says in each call beside what differs (the size of an image).
+    """
     side = source.reference if source.candidate.path is None else source.candidate
-    code = side.class_name, side.location
-    return (source.phase, _what(source), source.verdict, _SHAPE.sub("", str(source.cause)), code)
+    own = source.between is not None and source.cause is not None
+    code = None if own else (side.class_name, _what(source)), side.location
+    return (source.phase, source.verdict, None if source.cause is None else _told(source.cause), code)
 
 
 def _what(source: Finding) -> object:

@@ -115,7 +115,7 @@ def _caused(source: Finding, slips: Sequence[Slip], *, whole: bool) -> Finding:
     return attrs.evolve(
         source,
         evidence=(*itertools.chain(*map(_rounds, rounds.values())), *more, *source.evidence),
-        cause=causes[0] if len(causes) == 1 else Cause("several", {"causes": list(map(str, causes))}, verified=True),
+        cause=causes[0] if len(causes) == 1 else Cause("several", {"causes": causes}, verified=True),
         reference=at_line(source.reference, first.reference[-1:]),
         candidate=at_line(source.candidate, first.candidate[-1:] or ((first.taker,) if first.taker else ())),
     )
