@@ -376,3 +376,64 @@ def test_what_is_of_one_shape_may_hold_others_all_the_same(turned: bool, scale: 
     report = padiff.diff(*(sides[::-1] if turned else sides), (x,))
     assert len(report.sources) == (scale != 1.0), str(report)
     assert report.aligned == (scale == 1.0), str(report)
+
+
+class Seeded(rows.Module):
+    """A child adds what it holds for the first steps; what is for the others hangs at the model itself."""
+
+    def __init__(self) -> None:
+        self.rest, self.child, self.out = rows.parameter(3, 4), Adding(), rows.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(F.tanh(F.concat([self.child(x[:, :2]), x[:, 2:] + self.rest], 1)))
+
+
+class Adding(rows.Module):
+    def __init__(self) -> None:
+        self.seeds, self.mix = rows.parameter(1, 2, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.mix(x + self.seeds)
+
+
+class SeededAsOne(columns.Layer):
+    """The same, with one parameter for all steps, which hangs at the model under two names."""
+
+    def __init__(self, rows_of: tuple[int, ...], scale: float = 1.0) -> None:
+        self.all = self.alias = columns.weight(*rows_of)
+        self.mix, self.out, self.scale = columns.Dense(4, 4), columns.Dense(4, 3), scale
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.all * self.scale
+        return self.out(F.tanh(F.concat([self.mix(x[:, :2]), x[:, 2:]], 1)))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["several", "one"])
+@pytest.mark.parametrize("shape", [(5, 4), (1, 5, 4)], ids=["rows", "steps"])
+def test_parameters_of_several_rows_are_joined_beside_axes_of_one(shape: tuple[int, ...], turned: bool) -> None:
+    """A parameter `[1, rows, width]` was never found in one that holds it with others, on either side."""
+    sides = Seeded(), SeededAsOne(shape)
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X,))
+    assert report.aligned, str(report)
+    assert not padiff.diff(Seeded(), SeededAsOne(shape, 1.1), (X,)).aligned
+
+
+class FusedUnderTwoNames(columns.Layer):
+    """A sum of two branches by a weight for each, which hangs at the layer under two names."""
+
+    def __init__(self) -> None:
+        self.a = self.first = columns.weight(1, at=1.0, scale=0.5)
+        self.b = self.second = columns.weight(1, at=1.0, scale=0.5)
+        self.out = columns.Dense(4, 4)
+
+    def forward(self, a: Any, b: Any) -> Any:
+        first, second = self.first * self.first, self.second * self.second
+        return self.out((a * first + b * second) / (first + second + 1e-4))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["several", "one"])
+def test_a_parameter_under_two_names_is_joined_once(turned: bool) -> None:
+    """It was taken for two: the other one had no counterpart."""
+    sides = Fused(), FusedUnderTwoNames()
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X, X[::-1] * 2))
+    assert report.aligned, str(report)

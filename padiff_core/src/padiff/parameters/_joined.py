@@ -32,7 +32,8 @@ def with_joined(known: Correspondence, flows: tuple[Flow, Flow]) -> Corresponden
     left = known.left
     if not all(left):
         return known
-    free = [list(_alone(*one, axes=_MOST_AXES + 1)) for one in zip(known.sides, flows, left, strict=True)]
+    every = (_alone(*one, axes=_MOST_AXES + 1) for one in zip(known.sides, flows, left, strict=True))
+    free = [[_flat(unit) or unit for unit in some] for some in every]
     found = [*_joined(*free, ours=True), *_joined(*free[::-1], ours=False)]
     packed = [Packed.of(one) for one in found]
     matches = [*known.matches, *(match for one in packed for match in one.matches)]
@@ -153,10 +154,10 @@ def _by_columns(whole: HeldUnit, group: Units, *, ours: bool) -> Packing | None:
 
 
 def _flat(unit: HeldUnit) -> HeldUnit | None:
-    """Return a unit whose parameter has no axis of length one; None where it has several."""
+    """Return a unit whose parameter has no axis of length one, or no other one; None where it has several."""
     held = unit.roles["weight"]
     ones = [axis for axis, size in enumerate(held.shape) if size == 1]
-    if not ones:
+    if not ones or len(held.shape) == 1:
         return unit
     return attrs.evolve(unit, roles={"weight": held.lying(squeeze=ones[0])}) if len(ones) == 1 else None
 

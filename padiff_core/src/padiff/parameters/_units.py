@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 from numpy.typing import NDArray
 
+from padiff.grouping import grouped
 from padiff.kinds import Part
 from padiff.paths import below, is_at, joined, last, parent, upwards
 from padiff.plugins import Row
@@ -139,9 +140,9 @@ def units_of(
     """
     by_path = {path: p for p in model.parameters.values() for path in p.paths}
     own: dict[str, list[str]] = {}
-    for path in by_path:
-        owner, _, name = path.rpartition(".")
-        own.setdefault(owner, []).append(name)
+    for parameter in model.parameters.values():
+        for owner, names in grouped(parameter.paths, parent).items():  # one may hang at a module under several
+            own.setdefault(owner, []).append(last(names[0]))
     claimed: set[str] = set()
     units: list[HeldUnit] = []
     inside: list[str] = []
