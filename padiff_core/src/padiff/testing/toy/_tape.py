@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import math
@@ -30,6 +31,11 @@ class Step:
         self.sources = tuple(sources)
         self.hooks: list[Callable[[Array], Array | None]] = []
         self.grad: Array | None = None
+
+
+@functools.cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return str(dtype.name)
 
 
 class Tensor:
@@ -75,7 +81,7 @@ class Tensor:
     @property
     def dtype(self) -> str:
         """Return the dtype's name."""
-        return str(self.data.dtype.name)
+        return _name_of(self.data.dtype)
 
     def backward(self) -> None:
         """Run backward from this scalar."""
