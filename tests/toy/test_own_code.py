@@ -480,3 +480,42 @@ def test_what_lets_no_gradient_through_on_one_side_is_the_cause(fault: str, told
     assert report.aligned is (told is None), str(report)
     assert {str(source.cause) for source in report.sources} <= {told}, str(report)
     assert report.aligned or str(report).startswith("not aligned: 1 source"), str(report)
+
+
+class ScoredInline(rows.Module):
+    """A layer, and scores by a vector of the model's own."""
+
+    def __init__(self) -> None:
+        self.first, self.vector = rows.Linear(4, 4), rows.parameter(4, scale=0.5)
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        return x * F.sigmoid((x * self.vector).sum(-1, keepdims=True) * 0.5)
+
+
+class Scores(columns.Layer):
+    def __init__(self, scale: float) -> None:
+        self.vector, self.scale = columns.weight(4, scale=0.5), scale
+
+    def forward(self, x: Any) -> Any:
+        return F.sigmoid((x * self.vector).sum(-1, keepdims=True) * self.scale)
+
+
+class ScoredByAModule(columns.Layer):
+    """The same, by a module that calls no others."""
+
+    def __init__(self, scale: float) -> None:
+        self.first, self.scores = columns.Dense(4, 4), Scores(scale)
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        return x * self.scores(x)
+
+
+@pytest.mark.parametrize(
+    ("scale", "told"), [(0.5, []), (0.6, ["called as mul(_, 0.5) in the reference, as mul(_, 0.6)"])]
+)
+def test_what_is_wrong_in_a_module_that_the_other_side_has_as_code_is_found(scale: float, told: list[str]) -> None:
+    """Its code was not looked into where it calls no other module: no cause was told."""
+    report = padiff.diff(ScoredInline(), ScoredByAModule(scale), X)
+    assert [str(one.cause).removesuffix(" in the candidate") for one in report.sources] == told, str(report)

@@ -12,7 +12,7 @@ import attrs
 
 from padiff.alignment import Pair
 from padiff.errors import PadiffError
-from padiff.judging import explained_by_code, explained_by_cuts
+from padiff.judging import explained_by_code, explained_by_cuts, is_frameworks
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
 from padiff.paths import parent
@@ -69,7 +69,8 @@ def _of_one_code(left: Sequence[Call], matched: Callable[[Call], Pair | None], p
 
     What one side nests the other may have flat.
     """
-    around = [(call, next(filter(matched, call.ancestors()), call)) for call in left if call.children]
+    own = (call for call in left if call.children or not is_frameworks(call.module))
+    around = [(call, next(filter(matched, call.ancestors()), call)) for call in own]
     owners = {*paths, *(owner.path for call, owner in around if call.path in paths)}
     return [*owners, *(call.path for call, owner in around if owner.path in owners)]
 

@@ -40,7 +40,7 @@ def cause_between(pair: Pair, phase: Phase) -> Cause | None:
     ours, theirs = pair.reference, pair.candidate
     found = contrasts(ours, theirs) or contrasts_inside(ours, theirs)
     if found:
-        own = all(_is_frameworks(call.module) for call in (ours, theirs) if call.module.kind is not None)
+        own = all(is_frameworks(call.module) for call in (ours, theirs) if call.module.kind is not None)
         without = (OF_STATE if phase is not Phase.BUFFER else frozenset()) | (
             ORDER_SETTINGS if pair.misfed else frozenset()
         )
@@ -50,7 +50,7 @@ def cause_between(pair: Pair, phase: Phase) -> Cause | None:
     return called and Cause("arguments", {"reference": called[0], "candidate": called[1]}, verified=not pair.misfed)
 
 
-def _is_frameworks(module: ModuleRecord) -> bool:
+def is_frameworks(module: ModuleRecord) -> bool:
     """Return whether a module's class comes from the package that the base of its classes comes from."""
     roots = [name.partition(".")[0] for name in module.classes]
     roots = [root for root in roots if not root.startswith("pybind11")]
