@@ -137,3 +137,33 @@ def test_another_size_is_named_where_it_arises_and_what_it_spoils_is_no_source(
         assert (source.candidate.path, source.what.kind) == ("blocks.0", "input"), str(report)
         assert source.between == ("grow" if faults[0] == "left out" else "mid", "shrink"), str(report)
         assert "input 'x' of shrink has another shape" in str(report)
+
+
+class Packed(rows.Module):
+    """A layer on all steps in one axis and one more, which the code takes apart again, as of a packed batch."""
+
+    def __init__(self) -> None:
+        self.layer, self.next = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        steps = x.reshape(10, 4)
+        y = self.layer(F.concat([steps, steps[:1]], 0))[:10].reshape(2, 5, 4)
+        return F.tanh(self.next(y)) * y
+
+
+class Padded(columns.Layer):
+    def __init__(self, scale: float) -> None:
+        self.layer, self.next, self.scale = columns.Dense(4, 4), columns.Dense(4, 4), scale
+
+    def forward(self, x: Any) -> Any:
+        y = self.layer(x)
+        return F.tanh(self.next(y)) * y * self.scale
+
+
+def test_another_size_that_was_meant_is_no_source_of_what_is_wrong_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no operation was found, the layer that takes a packed batch was told in its place."""
+    monkeypatch.setattr("padiff.judging._forced._slips.Search.slips", ([], False))
+    x = np.random.default_rng(0).standard_normal((2, 5, 4)).astype(np.float32)
+    assert padiff.diff(Packed(), Padded(1.0), x).aligned
+    (source,) = padiff.diff(Packed(), Padded(1.1), x).sources
+    assert (source.what.kind, source.between) == ("output", ("next", "end")), source

@@ -144,8 +144,13 @@ def _persists(opening: _Opening, owner: Pair, alignment: Alignment) -> bool:
     """Return whether all calls from an opening outwards give values of another size, too.
 
     Where one side calls a module further times, the other may call it once on all that: then another size was meant.
+    So it was where a call that takes what is given so takes what the reference's takes: the code in between, of a
+    batch that one side packs, makes the same of both.
     """
     pair: Pair | None = opening[0]
+    given = {leaf.token for leaf in opening[0].candidate.outputs}
+    if any(theirs.token in given for one in alignment.pairs for _, theirs in one.taken):
+        return False
     paths = {call.path for call in (*alignment.left_reference, *alignment.left_candidate)}
     if {opening[0].reference.path, opening[0].candidate.path} & paths:
         return False
