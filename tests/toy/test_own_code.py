@@ -519,3 +519,26 @@ def test_what_is_wrong_in_a_module_that_the_other_side_has_as_code_is_found(scal
     """Its code was not looked into where it calls no other module: no cause was told."""
     report = padiff.diff(ScoredInline(), ScoredByAModule(scale), X)
     assert [str(one.cause).removesuffix(" in the candidate") for one in report.sources] == told, str(report)
+
+
+def shuffled(base: Any, linear: Any, axes: tuple[int, ...]) -> Any:
+    """Return a model that puts what a layer gives into another order."""
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.one, self.two = linear(4, 80), linear(60, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.two(F.tanh(self.one(x).reshape(2, 3, 4, 5, 4)).transpose(*axes).reshape(2, 4, 60))
+
+    return Model()
+
+
+def test_axes_that_are_put_in_another_order_are_told_where_that_is() -> None:
+    """There was no cause, or the reshape behind, called alike on both sides."""
+    batch = (np.random.default_rng(4).standard_normal((2, 3, 4), dtype=np.float32),)
+    right = shuffled(rows.Module, rows.Linear, (0, 2, 1, 3, 4))
+    assert padiff.diff(right, shuffled(columns.Layer, columns.Dense, (0, 2, 1, 3, 4)), batch).aligned
+    (source,) = padiff.diff(right, shuffled(columns.Layer, columns.Dense, (0, 4, 1, 3, 2)), batch).sources
+    said = "called as transpose(_, 0, 2, 1, 3, 4) in the reference, as transpose(_, 0, 4, 1, 3, 2) in the candidate"
+    assert str(source.cause) == said

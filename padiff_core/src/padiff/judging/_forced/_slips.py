@@ -209,7 +209,7 @@ class Search:
             return  # a framework's own code makes it, or that of a call that is looked into by itself
         mine, yours = ours.region(token, state.met, MOST), theirs.region(target, state.right, MOST)
         if token in state.right.get(target, ()):
-            makers = ours.makers.get(token), theirs.makers.get(target)
+            makers = self._turning(state, ours.makers.get(token), theirs.makers.get(target))
             mine, yours = (() if call is None else (call,) for call in makers)
         elif target in state.right or target not in theirs.makers:
             yours = ()
@@ -217,6 +217,17 @@ class Search:
                 return
         if mine is not None and yours is not None and (mine or yours) and is_told(mine, yours):
             yield both.slip(state, mine, yours)
+
+    def _turning(self, state: State, ours: Call | None, theirs: Call | None) -> tuple[Call | None, Call | None]:
+        """Return the calls that put the axes of what two calls give in other orders: each may hand on what it takes."""
+        while ours is not None and theirs is not None and len(ours.inputs) == len(theirs.inputs) == 1:
+            token, given = ours.inputs[0].token, theirs.inputs[0].token
+            same = token in state.right.get(given, ()) and self._both.is_turned(state.values[given], [token])
+            makers = self._codes[0].makers.get(token), self._codes[1].makers.get(given)
+            if not same or None in makers:
+                break
+            ours, theirs = makers
+        return ours, theirs
 
     def _numbered(self, one: Try) -> Slip:
         if not one.slip.candidate:
