@@ -117,6 +117,61 @@ def test_what_is_given_back_in_other_containers_is_known_by_its_values(factor: f
     assert {source.candidate.path for source in report.sources} == (set() if factor == 1 else {"layers.1"}), str(report)
 
 
+class Carrying(rows.Module):
+    """A cell with two states of one shape, which it gives behind what it makes of them."""
+
+    def __init__(self) -> None:
+        self.a, self.b, self.out = rows.Linear(4, 4), rows.Linear(4, 4), rows.Linear(8, 4)
+
+    def forward(self, x: Any, c: Any, m: Any) -> Any:
+        c = F.tanh(self.a(x) + c)
+        m = F.sigmoid(self.b(x) + m)
+        return F.tanh(self.out(F.concat([c, m], -1))), c, m
+
+
+class Carried(rows.Module):
+    def __init__(self) -> None:
+        self.cells = rows.ModuleList(Carrying(), Carrying())
+
+    def forward(self, x: Any) -> Any:
+        c = m = x * 0.0
+        for cell in self.cells:
+            x, c, m = cell(x, c, m)
+        return x + c * m
+
+
+class CarryingState(columns.Layer):
+    """The same, with one of the states in a tuple with what is made."""
+
+    def __init__(self, factor: float) -> None:
+        self.a, self.b, self.out, self.factor = columns.Dense(4, 4), columns.Dense(4, 4), columns.Dense(8, 4), factor
+
+    def forward(self, x: Any, c: Any, m: Any) -> Any:
+        c = F.tanh(self.a(x) + c * self.factor)
+        m = F.sigmoid(self.b(x) + m)
+        return (F.tanh(self.out(F.concat([c, m], -1))), c), m
+
+
+class CarriedState(columns.Layer):
+    def __init__(self, factor: float) -> None:
+        self.cells = columns.Layers(CarryingState(1.0), CarryingState(factor))
+
+    def forward(self, x: Any) -> Any:
+        c = m = x * 0.0
+        for cell in self.cells:
+            (x, c), m = cell(x, c, m)
+        return x + c * m
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_a_position_in_containers_that_nest_otherwise_is_another(factor: float) -> None:
+    """The second of three was compared with what stands behind a pair: right ports were several sources."""
+    report = padiff.diff(Carried(), CarriedState(factor), X)
+    assert not report.notes, str(report)
+    assert {source.candidate.path for source in report.sources} == (set() if factor == 1 else {"cells.1"}), str(report)
+    assert report.aligned == (factor == 1), str(report)
+
+
 class Biased(rows.Module):
     """A model that hands each block a bias of its own, by the first axis."""
 

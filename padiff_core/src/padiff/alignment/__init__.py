@@ -4,6 +4,7 @@ from padiff.alignment._axes import axis_orders
 from padiff.alignment._calls import align
 from padiff.alignment._functions import unmatched_inside, with_operations
 from padiff.alignment._layer_map import LayerMap, resolve
+from padiff.alignment._leaves import first_step, partners, same_sort
 from padiff.alignment._mapping_file import MappingFile, read_mapping
 from padiff.alignment._mapping_written import written_mapping
 from padiff.alignment._mapping_yaml import resolved_file
@@ -16,9 +17,6 @@ from padiff.alignment._pairs import (
     Alignment,
     ModulePair,
     Pair,
-    first_step,
-    partners,
-    same_sort,
 )
 from padiff.alignment._permutations import orders_between
 from padiff.alignment._resolved import MappedParameter, Resolved, region_of

@@ -14,7 +14,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 import attrs
 
-from padiff.alignment._pairs import Alignment, Pair, partners, same_sort
+from padiff.alignment._leaves import partners, same_sort
+from padiff.alignment._pairs import Alignment, Pair
 from padiff.alignment._permutations import Axes, folds_between, orders_between
 from padiff.kinds import LAYOUT, ORDER_SETTINGS
 from padiff.numerics import ORDER, SAME, difference, epsilon_of, same_numbers, sample

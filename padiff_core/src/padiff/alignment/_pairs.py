@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import attrs
 
+from padiff.alignment._leaves import first_step, misfits_of, pair_leaves, sort_of
 from padiff.paths import below, upwards
 from padiff.trace import Call, Key, Leaf
 
 BY_PLACE = "same kind, shapes and place"
-_NAME = re.compile(r"""\[(?:'[^']*'|"[^"]*")\]|\.\w+""")
 NAMED = "named by the mapping file"
 NAMED_LOOSELY = "named by the mapping file, and holds other parameters"
 GUESSED = (BY_PLACE, "holds the same parameters", NAMED_LOOSELY)
@@ -59,7 +58,7 @@ class Pair:
         )
         if self.misfed:
             self.inputs = tuple(
-                (i, j) for i, j in self.inputs if _sort_of(self.candidate.inputs[j].dtype) in ("float", "complex")
+                (i, j) for i, j in self.inputs if sort_of(self.candidate.inputs[j].dtype) in ("float", "complex")
             )
 
     def _given_as_the_same(self, ours: Leaf, theirs: Leaf) -> bool:
@@ -109,7 +108,7 @@ class Pair:
 
     @property
     def _given_another_shape(self) -> bool:
-        return next(_misfits(self.reference.inputs, self.candidate.inputs, self.inputs), None) is not None
+        return next(misfits_of(self.reference.inputs, self.candidate.inputs, self.inputs), None) is not None
 
     def unfit(self, what: str) -> list[tuple[int, int]]:
         """Return the ``inputs`` or ``outputs`` that belong together and hold other numbers of elements.
@@ -118,7 +117,7 @@ class Pair:
         """
         ours, theirs, tied = getattr(self.reference, what), getattr(self.candidate, what), getattr(self, what)
         return [
-            (i, j) for i, j in _misfits(ours, theirs, tied) if math.prod(ours[i].shape) != math.prod(theirs[j].shape)
+            (i, j) for i, j in misfits_of(ours, theirs, tied) if math.prod(ours[i].shape) != math.prod(theirs[j].shape)
         ]
 
     @property
@@ -126,14 +125,14 @@ class Pair:
         """Return the paths of inputs with numbers that the reference's call is not given: these stay its own."""
         fed = {j for _, j in self.inputs}
         own = (leaf for j, leaf in enumerate(self.candidate.inputs) if j not in fed)
-        return tuple(leaf.path for leaf in own if _sort_of(leaf.dtype) == "float")
+        return tuple(leaf.path for leaf in own if sort_of(leaf.dtype) == "float")
 
     @property
     def misordered(self) -> tuple[tuple[int, int], ...]:
         """Return the inputs of a module of one kind that the sides give it with their axes in another order."""
         if not self.misfed or not self._of_one_kind:
             return ()
-        found = _misfits(self.reference.inputs, self.candidate.inputs, self.inputs)
+        found = misfits_of(self.reference.inputs, self.candidate.inputs, self.inputs)
         ours, theirs = self.reference.inputs, self.candidate.inputs
         return tuple((i, j) for i, j in found if sorted(ours[i].shape) == sorted(theirs[j].shape))
 
@@ -145,7 +144,7 @@ class Pair:
         """
         if self.apart or not self._of_one_kind or (self._given_another_shape and not self.misfed):
             return ()
-        return tuple(_misfits(self.reference.outputs, self.candidate.outputs, self.outputs))
+        return tuple(misfits_of(self.reference.outputs, self.candidate.outputs, self.outputs))
 
 
 @attrs.define(eq=False)
@@ -246,105 +245,3 @@ class Alignment:
     def loosened(self, tokens: Iterable[int]) -> Alignment:
         """Return the alignment under which the gradients of some of the reference's tensors are no measure."""
         return attrs.evolve(self, loose=self.loose.union(tokens))
-
-
-def pair_leaves(
-    reference: Sequence[Leaf],
-    candidate: Sequence[Leaf],
-    same: Callable[[Leaf, Leaf], bool],
-    taken: tuple[Collection[int], Collection[int]] = ((), ()),
-) -> tuple[tuple[int, int], ...]:
-    """Match the tensors of two calls: by path where it fits, then what holds the same, then in order.
-
-    What a call makes is first matched with what the other makes, not with what it has ``taken`` and only hands on.
-
-    Sort of dtype and shape must agree. What both sides know by one name (a key, an attribute) is nothing else: two keys
-    exchanged are no match. Positions below a name are positions still.
-    """
-    named = {_name(leaf) for leaf in reference} & {_name(leaf) for leaf in candidate} - {""}
-    # A tensor that is given twice (a cell's output and its first state) is tied to one tensor alone, where it may be.
-    tied: dict[tuple[int, int], int] = {}
-
-    def fits(ours: Leaf, theirs: Leaf) -> bool:
-        known = _name(ours) == _name(theirs) or not named & {_name(ours), _name(theirs)}
-        return known and ours.shape == theirs.shape and same_sort(ours, theirs)
-
-    def may_be(ours: Leaf, theirs: Leaf) -> bool:
-        a, b = ours.token, theirs.token
-        return tied.get((0, a), b) == b and tied.get((1, b), a) == a and fits(ours, theirs)
-
-    rules = (
-        lambda ours, theirs: fits(ours, theirs) and ours.path == theirs.path,
-        lambda ours, theirs: may_be(ours, theirs) and same(ours, theirs),
-        lambda ours, theirs: may_be(ours, theirs) and (ours.token in taken[0]) == (theirs.token in taken[1]),
-        may_be,
-        *(() if any(taken) else (fits,)),  # a candidate that gives one where the reference gives two gives one wrongly
-    )
-    found: list[tuple[int, int]] = []
-    for i, j in _by_rules(reference, candidate, rules):
-        found.append((i, j))
-        tied.setdefault((0, reference[i].token), candidate[j].token)
-        tied.setdefault((1, candidate[j].token), reference[i].token)
-    return tuple(sorted(found))
-
-
-def partners(
-    ours: Sequence[Leaf], theirs: Sequence[Leaf], fits: Callable[[Leaf, Leaf], bool]
-) -> Iterator[tuple[int, int]]:
-    """Yield which tensors that fit may be the same: of one name, else of one shape, else the next one."""
-    rules = (
-        lambda a, b: a.path == b.path and fits(a, b),
-        lambda a, b: a.shape == b.shape and fits(a, b),
-        fits,
-    )
-    return _by_rules(ours, theirs, rules)
-
-
-def _by_rules(
-    ours: Sequence[Leaf], theirs: Sequence[Leaf], rules: Iterable[Callable[[Leaf, Leaf], bool]]
-) -> Iterator[tuple[int, int]]:
-    """Yield which tensors belong together: by each rule in turn, of those that are left the first that fits."""
-    left, free = list(range(len(ours))), list(range(len(theirs)))
-    for fits in rules:
-        for i in list(left):
-            found = next((j for j in free if fits(ours[i], theirs[j])), None)
-            if found is not None:
-                twin = i in free and theirs[i].token == theirs[found].token and fits(ours[i], theirs[i])
-                found = i if twin else found
-                left.remove(i)
-                free.remove(found)
-                yield i, found
-
-
-def _misfits(
-    reference: Sequence[Leaf], candidate: Sequence[Leaf], tied: Sequence[tuple[int, int]]
-) -> Iterator[tuple[int, int]]:
-    """Yield what is left on both sides in order, of one sort of dtype, as pairs that would belong together."""
-    if len(tied) in (len(reference), len(candidate)):
-        return  # one side has nothing left
-    ours = [i for i in range(len(reference)) if i not in {a for a, _ in tied}]
-    theirs = [j for j in range(len(candidate)) if j not in {b for _, b in tied}]
-    for i, j in zip(ours, theirs, strict=False):
-        if same_sort(reference[i], candidate[j]) and reference[i].shape != candidate[j].shape:
-            yield i, j
-
-
-def first_step(path: str) -> str:
-    """Return the first step of a path: ``[1]`` of ``[1][0].keys``."""
-    found = re.match(r"\[[^\]]*\]|\.\w+|\w+", path)
-    return found.group() if found else path
-
-
-def _name(leaf: Leaf) -> str:
-    """Return the keys and attributes under which a tensor lies in its containers, without positions."""
-    return "".join(_NAME.findall(leaf.path))
-
-
-def same_sort(a: Leaf, b: Leaf) -> bool:
-    """Return whether two tensors are of one sort of numbers: floats, integers, booleans, complex ones."""
-    return _sort_of(a.dtype) == _sort_of(b.dtype)
-
-
-def _sort_of(dtype: str) -> str:
-    sort = next((sort for sort in ("bool", "uint", "int", "complex") if dtype.startswith(sort)), "float")
-    return "int" if sort == "uint" else sort
