@@ -431,6 +431,17 @@ def test_lifted_widens_attributes_and_puts_the_storage_back() -> None:
     assert model.parameters()["dense.weight"].native._grad.dtype == mindspore.float32
 
 
+def test_lifted_takes_the_numbers_of_operators_as_they_are() -> None:
+    """MindSpore rounds them to float32: next to a zero of what is made with them, that is far more than rounding."""
+    native = Calling(lambda self, x: mindspore.ops.cos(0.3 / (0.1 + x) * np.pi - x) + 1.7 * (0.2 - x / 0.7))
+    x = rows().astype(np.float64)
+    with (model := ADAPTER.wrap(native)).lifted("float64"):
+        made = ADAPTER.tensor(model.run((ADAPTER.from_numpy(x),), {})).numpy()
+    expected = np.cos(0.3 / (0.1 + x) * np.pi - x) + 1.7 * (0.2 - x / 0.7)
+    assert np.abs(made - expected).max() < 1e-13
+    assert np.abs((mindspore.Tensor(x) * 0.1).asnumpy() - x * 0.1).max() > 1e-10
+
+
 @pytest.mark.parametrize("level", ["O2", "O3", "auto"])
 @pytest.mark.parametrize("epsilon", [1e-5, 1e-2])
 def test_what_casts_automatically_is_right_but_for_its_types(level: str, epsilon: float) -> None:

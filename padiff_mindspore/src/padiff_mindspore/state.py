@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from functools import cache, partial, wraps
 from typing import Any
 
 import mindspore
@@ -16,6 +16,8 @@ from mindspore.train import amp
 from padiff.adapter import dtypes, leaves, machinery_of, replaced
 from padiff_mindspore.autograd import finish
 from padiff_mindspore.tensor import array_of, from_array, give, overwrite
+
+_OPERATORS = [f"__{turned}{name}__" for name in ("add", "sub", "mul", "truediv") for turned in ("", "r")]
 
 
 def remembered(native: Any) -> Callable[[], None]:
@@ -54,11 +56,25 @@ def hold(native: Any, storage: Any) -> None:
 
 @contextmanager
 def computing_in(dtype: str) -> Iterator[None]:
-    """Wait at the end for what still runs, which would write over what is put back; there is no default dtype."""
-    try:
+    """Wait at the end for what still runs, which would write over what is put back; there is no default dtype.
+
+    In float64 operators take numbers as they are: MindSpore rounds them to float32, whatever the tensor's type.
+    """
+    with ExitStack() as stack:
+        stack.callback(finish)
+        for name in _OPERATORS if dtype == "float64" else ():
+            stack.enter_context(replaced(mindspore.Tensor, name, _exact(getattr(mindspore.Tensor, name))))
         yield
-    finally:
-        finish()
+
+
+def _exact(operator: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    @wraps(operator)
+    def called(native: Any, other: Any) -> Any:
+        if isinstance(other, float) and np.float32(other) != other and native.dtype == mindspore.float64:
+            other = from_array(np.asarray(other, np.float64))
+        return operator(native, other)
+
+    return called
 
 
 @contextmanager
