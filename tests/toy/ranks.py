@@ -54,6 +54,7 @@ def record(
     says: bool | None = True,
     left_out: tuple[int, ...] = (),
     last: bool = True,
+    twice: bool = False,
     names: Mapping[str, str] | None = None,
     job: str = "",
     shuffled: str = "",
@@ -62,7 +63,8 @@ def record(
     """Run the job, ``tp`` ranks to a model, ``dp`` models; ``fault`` changes a rank's weights, ``reduce`` the sums.
 
     ``names`` gives modules other paths, ``stepped`` what a rank's weights are after the step. ``shuffled`` computes
-    with rows in another order, and puts them back; but for one that it ``forgets``.
+    with rows in another order, and puts them back; but for one that it ``forgets``. The last module takes what comes
+    before it, or ``twice`` as much.
     """
     world = tp * dp
     held: dict[int, dict[str, Array]] = {}
@@ -81,10 +83,11 @@ def record(
         parts = [relu[rank] @ held[rank]["down.weight"].T for rank in group]
         sums = reduce(parts) if reduce else [sum(parts[1:], parts[0])] * tp
         for rank, out in zip(group, sums, strict=True):
-            end = np.tanh(out)
+            taken = out * 2 if twice else out
+            end = np.tanh(taken)
             steps = [("norm", given, normed[rank]), ("up", normed[rank], made[rank]), ("down", relu[rank], out)]
             end = end if last else out
-            steps += [(LAST, out, end)] if last else []
+            steps += [(LAST, taken, end)] if last else []
             if shuffled:
                 order = np.random.default_rng(2).permutation(len(given))
                 moved = {id(value): value[order] for _, *both in steps for value in both}

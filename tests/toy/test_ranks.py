@@ -255,6 +255,14 @@ def test_what_a_model_returns_is_no_sum_that_somebody_else_may_add_up(tmp_path: 
     assert (source.candidate.path, source.cause.name) == ("down", "missing_all_reduce")
 
 
+def test_a_sum_that_code_hands_on_is_missing_at_the_layer_that_gave_its_parts(tmp_path: Path) -> None:
+    """Where no call takes just what it gave, what takes the parts for the whole was told, without a cause."""
+    one = record(tmp_path / "one", twice=True)
+    two = record(tmp_path / "two", twice=True, tp=2, says=False, reduce=lambda parts: parts)
+    (source,) = padiff.compare(one, two).sources
+    assert (source.candidate.path, source.cause and source.cause.name) == ("down", "missing_all_reduce")
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_wrong_shard_is_named_with_its_rank(rank: int, tmp_path: Path) -> None:
     one, two = record(tmp_path / "one"), record(tmp_path / "two", tp=2, fault=stale("up.weight", rank))

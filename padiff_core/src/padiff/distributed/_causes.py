@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import attrs
 
 from padiff.distributed._disagreements import disagreements, partial_axes
 from padiff.distributed._job import Job
-from padiff.distributed._merged_step import MergedStep
+from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._reductions import cause_of, loss_of_each, normalized_by_each
 from padiff.distributed._run import RankedRun
 from padiff.distributed._updates import of_updates
@@ -206,7 +206,7 @@ def _unsummed(finding: Finding, job: Job) -> Finding | None:
     if call is None or finding.phase not in (Phase.FORWARD, Phase.BACKWARD):
         return None
     side = "input" if finding.phase is Phase.BACKWARD else "output"
-    found = next(_givers(call, job.step, side, inside=finding.between is not None), None)
+    found = _giver(call, job.step, side, inside=finding.between is not None)
     if found is None:
         return None
     giver, which, ranks = found
@@ -222,22 +222,41 @@ def _unsummed(finding: Finding, job: Job) -> Finding | None:
     )
 
 
-def _givers(call: Call, step: MergedStep, side: str, *, inside: bool) -> Iterator[tuple[Call, int, list[int]]]:
-    """Yield the innermost calls that gave a call's code parts of a sum, which of their outputs, and on which ranks.
+def _giver(call: Call, step: MergedStep, side: str, *, inside: bool) -> tuple[Call, int, list[int]] | None:
+    """Return the innermost call that gave a call's code parts of a sum, which of its outputs, and on which ranks.
 
-    On the ``input`` side those that sent them, as gradients of which of their inputs.
+    On the ``input`` side the one that sent them, as gradients of which of its inputs. Where code between hands them on
+    (it adds them to what it was given), it is the nearest one that made parts of a sum of what is none.
     """
-    taken = {leaf.token for leaf in (call.inputs if side == "output" else call.outputs)}
-    found = []
-    for one in step.trace.calls:
-        took = inside and side == "output" and one.parent is call
-        for which, leaf in enumerate(one.leaves(side)):
-            parts = step.values.get((one.key, side, which)) if side == "output" else step.gradients.get(leaf.token)
-            if parts is None or not (took or leaf.token in taken) or not partial_axes(parts):
-                continue
-            if one is not call and one not in call.ancestors():
-                found.append((one, which, sorted(parts.arrays)))
-    yield from (one for one in found if not any(one[0] in other.ancestors() for other, *_ in found))
+    takes = "output" if side == "input" else "input"
+    places = {one.key: place for place, one in enumerate(step.trace.calls)}
+    taken = {leaf.token for leaf in call.leaves(takes)}
+
+    def parts(one: Call, at: str, which: int) -> Parts | None:
+        values = side == "output"
+        return step.values.get((one.key, at, which)) if values else step.gradients.get(one.leaves(at)[which].token)
+
+    def sums(one: Call, at: str) -> list[int]:
+        found = ((which, parts(one, at, which)) for which in range(len(one.leaves(at))))
+        return [which for which, held in found if held is not None and partial_axes(held)]
+
+    def ahead(one: tuple[Call, int]) -> int:
+        way = places[one[0].key] - places[call.key]
+        return way if side == "input" else -way
+
+    def took(one: tuple[Call, int]) -> bool:
+        below = inside and side == "output" and one[0].parent is call
+        return below or one[0].leaves(side)[one[1]].token in taken
+
+    outside = (one for one in step.trace.calls if one is not call and one not in call.ancestors())
+    given = [(one, which) for one in outside for which in sums(one, side)]
+    near = list(filter(took, given))
+    if not near and sums(call, takes):
+        near = [one for one in given if ahead(one) > 0 and not sums(one[0], takes)]
+    innermost = [one for one in near if not any(one[0] in other.ancestors() for other, _ in near)]
+    found = min(innermost, key=ahead, default=None)
+    held = found and parts(found[0], side, found[1])
+    return (*found, sorted(held.arrays)) if found and held else None
 
 
 _HELD = {"parameter": "weights", "updated_parameter": "updated", "parameter_gradient": "parameter_gradients"}
