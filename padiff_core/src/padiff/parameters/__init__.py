@@ -6,6 +6,7 @@ from padiff.parameters._biases import Sums, sums_between
 from padiff.parameters._complex import in_real_numbers
 from padiff.parameters._constants import is_alike, with_buffers
 from padiff.parameters._correspondence import Correspondence, Packed
+from padiff.parameters._joined import with_joined_first
 from padiff.parameters._links import Link, canonical
 from padiff.parameters._matching import match_units, same_names
 from padiff.parameters._packing import Packing

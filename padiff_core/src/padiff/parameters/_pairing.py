@@ -14,7 +14,7 @@ from padiff.parameters._choosing import as_catalogued, as_named, as_numbered, ch
 from padiff.parameters._colours import Pairs, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
-from padiff.parameters._joined import with_joined, with_joined_first, with_last
+from padiff.parameters._joined import with_joined, with_last
 from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
 from padiff.parameters._matching import indices, match_units, regions_of, same_names, same_order
 from padiff.parameters._packers import find_packings, with_norms
@@ -83,7 +83,6 @@ def pair_parameters(
     guess: Correspondence | None = None,
     *,
     by_order: bool = False,
-    joined: bool = False,
 ) -> Correspondence:
     """Match units by the dataflow of both models' runs; order, then names, say what symmetries leave.
 
@@ -91,8 +90,7 @@ def pair_parameters(
     kept where it agrees with the dataflow as far as any matching does. Symmetries are left to names and the order of
     definition, ``by_order``, where that is asked for. A module that holds parameters itself is taken for several
     layers, what one side lists for what the other stacks, and a layer that only looked like another one for what packs
-    several, where fewer parameters are left over so; what is left over then may be joined in one parameter, and what
-    shape alone ties first of all, ``joined``, where that is asked for.
+    several, where fewer parameters are left over so; what is left over then may be joined in one parameter.
     """
 
     def filled(found: Correspondence) -> Correspondence:
@@ -121,8 +119,7 @@ def pair_parameters(
     found = whole(freed=False)
     other = whole(freed=True) if all(found.left) else found
     found = other if all(map(operator.lt, map(len, other.left), map(len, found.left))) else found
-    found = with_last(found, flows)
-    return with_joined_first(found, flows) if joined else found
+    return with_last(found, flows)
 
 
 def _paired(

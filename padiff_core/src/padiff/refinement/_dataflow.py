@@ -11,7 +11,7 @@ import attrs
 
 from padiff.forcing import Side
 from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative
-from padiff.parameters import Correspondence, HeldUnit, pair_parameters, with_copies, with_shared
+from padiff.parameters import Correspondence, HeldUnit, pair_parameters, with_copies, with_joined_first, with_shared
 from padiff.refinement._axes import aligned
 from padiff.refinement._buffers import with_buffers_matched
 from padiff.refinement._evidence import Evidence
@@ -32,8 +32,10 @@ def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Corresp
         return correspondence
     first, flows = correspondence, evidence.flows()
     ours, theirs = _as_defined(first.reference, evidence.reference), _as_defined(first.candidate, evidence.candidate)
-    for guess, joined in ((first, False), (None, False), (None, True)):
-        found = pair_parameters(ours, theirs, flows, first.fixed, guess, by_order=guess is None, joined=joined)
+    guessed, told = (
+        pair_parameters(ours, theirs, flows, first.fixed, guess, by_order=guess is None) for guess in (first, None)
+    )
+    for found in (guessed, told, with_joined_first(told, flows)):
         found = with_copies(with_shared(found, evidence.trace, evidence.free()))
         found = with_buffers_matched(found, evidence)
         found = attrs.evolve(found, wrong=first.wrong)  # the candidate has the reference's of these by now
