@@ -167,8 +167,9 @@ def _code(source: Finding) -> object:
     """
     side = source.reference if source.candidate.path is None else source.candidate
     own = source.between is not None and source.cause is not None
-    code = None if own else (side.class_name, _what(source)), side.location
-    return (source.phase, source.verdict, None if source.cause is None else _told(source.cause), code)
+    around = None if own else (side.class_name, _what(source))
+    told = None if source.cause is None else _told(source.cause)
+    return (source.phase, source.verdict, told, around, side.location)
 
 
 def _what(source: Finding) -> object:
