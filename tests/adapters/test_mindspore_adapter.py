@@ -442,6 +442,32 @@ def test_lifted_takes_the_numbers_of_operators_as_they_are() -> None:
     assert np.abs((mindspore.Tensor(x) * 0.1).asnumpy() - x * 0.1).max() > 1e-10
 
 
+@pytest.mark.parametrize("kind", [nn.BatchNorm2d, nn.PReLU, lambda n: nn.Conv2d(n, 2, 3)])
+def test_what_has_no_float64_kernel_computes_in_float32_where_it_may(kind: Callable[[int], Any]) -> None:
+    """Its gradients come through, and what it writes into its statistics stays."""
+    x = rows(24).reshape(2, 3, 4, 4)
+    native = Calling(lambda self, x: self.inner(x * 0.5), inner=kind(3))
+    model = ADAPTER.wrap(native.set_train())
+
+    def made(dtype: str) -> list[Array]:
+        given = ADAPTER.from_numpy(x.astype(dtype), differentiable=True)
+        output = model.run((given,), {}, lambda output: [(output, ADAPTER.from_numpy(np.cos(output.asnumpy())))])
+        held = [one.view() if one.buffer else one.gradient() for one in model.parameters().values()]
+        return [ADAPTER.tensor(output).numpy(), *(np.array(one) for one in held if one is not None)]
+
+    with model.preserved():
+        native_values = made("float32")
+    with model.preserved(), model.lifted("float64"):
+        with pytest.raises(TypeError, match=r"(?i)float64"):
+            made("float64")
+        with ADAPTER.narrowing():
+            wide = made("float64")
+    assert len(wide) == len(native_values) > 1
+    for one, other in zip(wide, native_values, strict=True):
+        assert one.dtype == np.float64
+        assert np.abs(one - other).max() < 1e-5 * np.abs(other).max()
+
+
 @pytest.mark.parametrize("level", ["O2", "O3", "auto"])
 @pytest.mark.parametrize("epsilon", [1e-5, 1e-2])
 def test_what_casts_automatically_is_right_but_for_its_types(level: str, epsilon: float) -> None:

@@ -243,3 +243,47 @@ def test_an_order_is_that_of_what_a_call_gives_and_rows_may_lie_in_another(
     report = compared(reference, candidate, (2, 3, 4, 4))
     assert [source.candidate.path for source in report.sources] == places, str(report)
     assert places or report.coverage.share == 1, str(report)
+
+
+class Pointwise(rows.Conv2d):
+    """A convolution of width 1 along the last axis."""
+
+    def forward(self, x: Any) -> Any:
+        batch, channels, length = x.shape
+        return super().forward(x.reshape(batch, channels, length, 1)).reshape(batch, -1, length)
+
+
+class ChannelsFirst(rows.Module):
+    def __init__(self) -> None:
+        self.first, middle, last = Pointwise(4, 6, 1), Pointwise(6, 6, 1), Pointwise(6, 3, 1)
+        self.last = rows.Sequential(rows.ReLU(), middle, rows.ReLU(), last)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.first(x) * 2.0)
+
+
+class Activated(columns.Dense):
+    """A layer that holds its activation."""
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__(n_in, n_out)
+        self.activation = columns.Rectifier()
+
+    def forward(self, x: Any) -> Any:
+        return self.activation(super().forward(x))
+
+
+class ChannelsLast(columns.Layer):
+    def __init__(self) -> None:
+        self.first, self.middle, self.last = columns.Dense(4, 6), Activated(6, 6), columns.Dense(6, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.middle(F.relu(self.first(x.transpose(0, 2, 1)) * 2.0))).transpose(0, 2, 1)
+
+
+def test_an_order_is_not_refuted_where_nothing_is_compared_without_it() -> None:
+    """A layer that holds an activation is wrong at first; without any order nothing is, and no layer was compared."""
+    report = compared(ChannelsFirst(), ChannelsLast(), (2, 4, 5))
+    assert report.aligned, str(report)
+    (note,) = (note.text for note in report.notes if note.kind == "axis_order")
+    assert "[i, k, j] for [i, j, k] at 'first', 'last'" in note

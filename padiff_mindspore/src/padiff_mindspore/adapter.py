@@ -87,6 +87,10 @@ class MindSporeAdapter(FrameworkAdapter):
             **MINDSPORE.notes(),
         }
 
+    def narrowing(self) -> AbstractContextManager[None]:
+        """Let primitives without a float64 kernel compute in float32 within."""
+        return operations.narrowing()
+
     @contextmanager
     def quiet(self) -> Iterator[None]:
         """Keep the warnings of MindSpore's Python side down; its C++ side only reads GLOG_v as it starts."""

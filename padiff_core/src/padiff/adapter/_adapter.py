@@ -179,6 +179,13 @@ class Adapter(ABC):
         """
         return nullcontext
 
+    def narrowing(self) -> AbstractContextManager[None]:
+        """Let functions that have no kernel for float64 compute in float32, of what is lifted to it within.
+
+        Overridden where many have none. Here nothing happens: they raise what the framework raises.
+        """
+        return nullcontext()
+
     @contextmanager
     def quiet(self) -> Iterator[None]:
         """Keep the framework's own chatter (logs, warnings about padiff's hooks) down within the context."""

@@ -63,7 +63,7 @@ class DelegatingAdapter(Adapter):
     from_numpy, placed, convert = _of_inner("from_numpy"), _of_inner("placed"), _of_inner("convert")
     reducer = _of_inner("reducer")
     environment, seeded, random_state = _of_inner("environment"), _of_inner("seeded"), _of_inner("random_state")
-    ambient, quiet = _of_inner("ambient"), _of_inner("quiet")
+    ambient, quiet, narrowing = _of_inner("ambient"), _of_inner("quiet"), _of_inner("narrowing")
     is_optimizer, step, optimizer_settings = (
         _of_inner("is_optimizer"),
         _of_inner("step"),

@@ -129,6 +129,8 @@ class ReplayRequest:
     """Number of the draw that disturbs what kernels give in it that compute in float32, in a wider type; 0 for none."""
     uncast: bool = False
     """Whether casts to narrower floating types are left out of its own code."""
+    narrowing: bool = False
+    """Whether functions without a kernel for the wider type compute in float32."""
     shown: Collection[Key] = ()
     """Keys of calls without counterpart, below this one, of which what they take and give is asked for."""
     put: Mapping[Slotted, Array] = attrs.field(factory=dict)

@@ -89,7 +89,8 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
             uncast = Uncasting(forcer, adapter) if request.uncast else kernels
             functions = Disturbing(forcer, adapter, request.rounding) if request.rounding else uncast
             intercepted = nullcontext() if functions is None else functions.within(model)
-            with model.attach(functions or forcer), forcer.hooks, intercepted:
+            narrowed = adapter.narrowing() if request.narrowing else nullcontext()
+            with narrowed, model.attach(functions or forcer), forcer.hooks, intercepted:
                 args, kwargs = (fill(given, natives) for given in live.arguments(call))
                 model.run(args, kwargs, differentiate if backward else None)
                 if backward:

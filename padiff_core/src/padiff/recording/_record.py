@@ -40,6 +40,8 @@ class Task:
     seed: int = 0
     dtype: str | None = None
     """What the whole model and its inputs are held in; None for their own types."""
+    narrowing: bool = False
+    """Whether functions without a kernel for `dtype` compute in float32."""
     exact: Mapping[int, Array] | None = None
     """Index of an array in the arguments -> what it was before it was rounded to this side's type: `dtype` holds it."""
     evaluating: bool = False
@@ -189,6 +191,8 @@ def record(
             stack.enter_context(as_it_is())
         if task.dtype is not None:
             stack.enter_context(model.lifted(task.dtype) if live is None else live.lifted(model, task.dtype))
+        if task.narrowing:
+            stack.enter_context(model.adapter.narrowing())
         follower = Follower(model, recorder) if task.flow and plain_model(model) is model else None
         differentiate = differentiator(model.adapter, task, note_loss)
         before, times = model.adapter.random_state(), recomputed()

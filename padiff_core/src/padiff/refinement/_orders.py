@@ -151,12 +151,14 @@ def _refuted(
     # In the whole model shapes may no longer be the reference's; given its values the call has them.
     given = attrs.evolve(same)
     given.inputs, given.outputs = pair.inputs, pair.outputs
-    bench = evidence.bench(plain)
-    if Trial(bench, given, bench.trace).error(plain.alignment.with_pair(given)) > RIGHT:
-        return None
     # What is as right as it is read now is wrong for another reason: a norm is right either way, but for its epsilon.
-    now = evidence.bench(correspondence)
-    return plain if Trial(now, pair, now.trace).error(correspondence.alignment) > RIGHT else None
+    now, bench = evidence.bench(correspondence), evidence.bench(plain)
+    errors = Trial(now, pair, now.trace).errors(correspondence.alignment)
+    wrong = {key for key, error in errors.items() if error > RIGHT}
+    # A value that has no counterpart but in its order is not compared without it: that tells nothing.
+    needed = frozenset(key[2] for key in wrong if isinstance(key, tuple))
+    trial = Trial(bench, given, bench.trace, needed)
+    return plain if wrong and trial.error(plain.alignment.with_pair(given)) <= RIGHT else None
 
 
 def _as_forced(correspondence: Correspondence, evidence: Evidence) -> Correspondence:

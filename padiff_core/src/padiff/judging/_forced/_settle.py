@@ -7,6 +7,7 @@ the format's machine epsilon.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -197,10 +198,20 @@ class Settler:
         evidence = Evidence("one_side_in_float64", {**lifted.refused, **measured})
         small = error <= max(FLOORS * floor, bound) and not asked.native.nan_mismatch
         figures = attrs.evolve(asked.figures, floor=floor)
+        wide = math.inf if small else self._narrowed(asked)
+        if wide <= max(FLOORS * floor, bound):
+            agreed = Evidence.of("float64_agrees", wide=wide, local=asked.figures.rel_l2, floor=floor)
+            return Ruling(Verdict.PRECISION, attrs.evolve(figures, rel_l2_float64=wide), (agreed,))
         narrow = None if small else self.narrow.explains(asked, error)
         if narrow is not None:
             return Ruling(Verdict.PRECISION, figures, (evidence, Evidence.of("narrow_cast", **narrow)))
         return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, figures, (evidence,))
+
+    def _narrowed(self, asked: Question) -> float:
+        """Return how far apart both are in float64 where only functions without a kernel there compute in float32."""
+        runs = self.runs(asked.pair, "float64", backward=asked.backward, narrowing=True)
+        both = None if None in (runs.reference, runs.candidate) else with_zeros(*runs.values(asked.read))
+        return math.inf if both is None else asked.error_between(*both)
 
     def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False, **condition: Any) -> _Runs:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
