@@ -114,6 +114,20 @@ def test_the_operation_that_differs_in_own_code_is_the_cause(faults: Any, cause:
         assert {one.candidate.location for one in report.sources} == {f"{__file__}:{code.co_firstlineno + 2}"}
 
 
+def test_a_function_that_is_another_one_though_called_alike_is_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On new hardware, or in another framework: a cause was missing, or two spellings of one argument were it."""
+    tanh = F.tanh
+
+    def off(x: Any) -> Any:
+        return tanh(x) * 1.01 if isinstance(x, columns.Tensor) else tanh(x)
+
+    monkeypatch.setattr(F, "tanh", off)
+    report = padiff.diff(Weighed(), WeighedPort(("", "", "")), X)
+    assert str(report).startswith("not aligned: 1 source in 3 places"), str(report)
+    said = "tanh gives something else of the same values, called alike: its kernel, or a default that it has"
+    assert {str(source.cause) for source in report.sources} == {said}
+
+
 @pytest.mark.parametrize("faults", [("", "scale", ""), ("scale",) * 3], ids=["one-block", "every-block"])
 def test_the_operation_that_differs_is_one_source_in_all_steps(faults: tuple[str, ...]) -> None:
     """It was one for each step."""

@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"[(, =]-?\d*\.\d")
 """A number in an operation that is told: it may be what a block holds."""
 _SHAPE = re.compile(r"(?<=\b\w)\[[\d, ]*\]")
 """The shape of a value that an operation is told to take: it differs with what a block is given."""
-_OF_CODE = ("code", "code_alone", "taken", "cut", "cut_given")
+_OF_CODE = ("code", "code_alone", "kernel", "taken", "cut", "cut_given")
 """Causes that are one at one line of the candidate's code, whichever calls run it: numbers may be what each holds."""
 _SAID = re.compile(r"-?[\w.]+(?![\w.]*[=\[(])")
 """A number, or a word, that an operation is told: no keyword, nor what is called."""

@@ -66,6 +66,7 @@ CAUSES: Mapping[str, Phrase] = {
         f"{few([f'{one:g}' for one in data['times']])} times (a mean over what each holds, on one side over all?)"
     ),
     "arguments": lambda data: f"called as {_both_ways(data)}",
+    "kernel": "{name} gives something else of the same values, called alike: its kernel, or a default that it has",
     "code": lambda data: f"computed as {_both_ways(data)}",
     "code_alone": "{called:all} in the {side} only",
     "cut": "no gradient goes through {called} in the {side} only",

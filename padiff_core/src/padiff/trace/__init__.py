@@ -44,6 +44,7 @@ from padiff.trace._settings import (
     Contrast,
     Described,
     as_called,
+    called_alike,
     called_otherwise,
     contrasts,
     contrasts_inside,

@@ -12,7 +12,7 @@ from padiff.kinds import CATALOGUE, CONVOLUTIONS, FUSED, PRODUCTS, SLIDING
 from padiff.numerics import SETTING, epsilon_of
 from padiff.paths import last
 from padiff.pytree import leaves
-from padiff.trace._records import Call, ModuleRecord, SettingRecord, Slot
+from padiff.trace._records import Call, ModuleRecord, SettingRecord, Slot, Text
 
 _NOT_FUSED = SettingRecord(None, "None")
 _IDLE = {"stride": 1, "padding": (0, 0), "dilation": 1}
@@ -172,6 +172,18 @@ def called_otherwise(reference: Call, candidate: Call) -> tuple[str, str] | None
     if plain_values(reference) == plain_values(candidate):
         return None
     return as_called(reference), as_called(candidate)
+
+
+def called_alike(reference: Call, candidate: Call) -> bool:
+    """Return whether both sides call one function alike, with nothing but tensors, numbers, words and ranges."""
+    calls = reference, candidate
+    texts = (leaves((call.args, call.kwargs), lambda one: isinstance(one, Text)) for call in calls)
+    return (
+        all(call.module.operation for call in calls)
+        and last(reference.path) == last(candidate.path)
+        and plain_values(reference) == plain_values(candidate)
+        and not any(map(any, texts))
+    )
 
 
 def is_sampling(call: Call) -> bool:

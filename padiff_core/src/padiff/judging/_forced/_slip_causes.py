@@ -18,7 +18,7 @@ from padiff.judging._forced._slips import RUNS, Search
 from padiff.judging._suspicion import Suspicion
 from padiff.paths import last
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Verdict
-from padiff.trace import Call, Key, as_called, samples_otherwise
+from padiff.trace import Call, Key, as_called, called_alike, samples_otherwise
 
 _ALL_RUNS = 256
 """Replays of all calls of a report, but for the few of each that what was found elsewhere takes."""
@@ -139,6 +139,9 @@ def _cause(slip: Slip) -> Cause | None:
         found = cause_between(Pair(slip.reference[0], slip.candidate[0], BY_PLACE), Phase.FORWARD)
         if found is not None and found.name == "settings":
             return attrs.evolve(found, verified=True)
+        ours, theirs = (slip.named[side] for side in SIDES)
+        if ours == theirs and called_alike(slip.reference[0], slip.candidate[0]):
+            return Cause("kernel", {"name": last(slip.candidate[0].path)}, verified=True)
     names = {name for side in slip.named.values() for names in side for name in names}
     # Of one value alone, or on one side alone, names say nothing.
     plain = names <= {"a", "_", "other"} or not (slip.reference and slip.candidate)
