@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import mindspore
 
 from padiff.adapter import FrameworkAdapter, Rule, switched
-from padiff_mindspore import operations, optim, tensor
+from padiff_mindspore import operations, optim, state, tensor
 from padiff_mindspore.kinds import HABITS, TABLE
 from padiff_mindspore.model import MindSporeModel
 from padiff_mindspore.tensor import MindSporeTensor, device_name
@@ -89,7 +89,7 @@ class MindSporeAdapter(FrameworkAdapter):
 
     def narrowing(self) -> AbstractContextManager[None]:
         """Let primitives without a float64 kernel compute in float32 within."""
-        return operations.narrowing()
+        return state.narrowing()
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
