@@ -22,7 +22,7 @@ from padiff.trace import Call
 
 if TYPE_CHECKING:
     from padiff.engine._adapt import Prepared
-    from padiff.engine._diff import Run
+    from padiff.engine._run import Run
 
 _MOST = 1000
 """How many operations of one module's code are looked into."""

@@ -11,8 +11,8 @@ import attrs
 import numpy as np
 
 from padiff.engine._adapt import Request, adapted
-from padiff.engine._diff import Run as Way
 from padiff.engine._open import finished_steps
+from padiff.engine._run import Run as Way
 from padiff.errors import InputError
 from padiff.forcing import RecordedReference
 from padiff.garbage import collecting_seldom

@@ -14,7 +14,7 @@ from padiff.report import Cause, Note, Phase
 
 if TYPE_CHECKING:
     from padiff.engine._adapt import Prepared
-    from padiff.engine._diff import Run
+    from padiff.engine._run import Run
 
 
 def laid_open(run: Run, prepared: Prepared, stack: ExitStack) -> Run:

@@ -15,7 +15,7 @@ from padiff.parameters import Correspondence
 from padiff.refinement import Evidence, with_merged
 
 if TYPE_CHECKING:
-    from padiff.engine._diff import Run
+    from padiff.engine._run import Run
 
 _WHY = "gradients of weights that were merged have no counterpart"
 
