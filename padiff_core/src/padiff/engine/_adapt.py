@@ -14,6 +14,7 @@ from padiff.engine._checks import (
     check_side,
     dtype_notes,
     finiteness_notes,
+    named_arrays,
     of_side,
     sameness_notes,
 )
@@ -35,6 +36,8 @@ class Request:
     loss: Any
     optimizers: Any = attrs.field()
     mapping: Any
+    inert: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
+    """Indices of the arrays among each side's inputs of which no gradient is asked."""
 
     @optimizers.validator
     def _pair(self, _: Any, value: Any) -> None:
@@ -136,7 +139,14 @@ def _tasks(sides: tuple[Side, Side], request: Request, options: DiffOptions) -> 
     given = [arguments(inputs) for inputs in (request.inputs, request.candidate_inputs)]
     (ours, cast), (theirs, _) = (narrowed(one, sides[0].about) for one in given)
     tasks = [
-        Task(args, kwargs, None, options.backward, options.seed, inert=truth_values(args, kwargs))
-        for args, kwargs in (ours, theirs)
+        Task(args, kwargs, None, options.backward, options.seed, inert=truth_values(args, kwargs) | inert)
+        for (args, kwargs), inert in zip((ours, theirs), request.inert, strict=True)
     ]
-    return (tasks[0], tasks[1]), [Note("inputs_cast")] if cast else []
+    notes = [Note("inputs_cast")] if cast else []
+    if any(request.inert):
+        named = [[path for path, _ in named_arrays(task)] for task in tasks]
+        paths = {
+            name for names, inert in zip(named, request.inert, strict=True) for name in map(names.__getitem__, inert)
+        }
+        notes.append(Note("inert_inputs", {"paths": sorted(paths)}))
+    return (tasks[0], tasks[1]), notes

@@ -87,7 +87,7 @@ def _in_inputs(name: str, side: Side, task: Task) -> str:
     if len(task.args) == 2 and all(isinstance(one, Mapping) for one in task.args):
         return " Its arguments are two dicts: give the candidate's own apart, inputs={...}, candidate_inputs={...}."
     held = _float_dtypes(side)
-    given = [(path, array) for path, array in _arrays(task) if is_float(array) and array.dtype.name not in held]
+    given = [(path, array) for path, array in named_arrays(task) if is_float(array) and array.dtype.name not in held]
     if len(held) != 1 or not given:
         return ""
     path, array = given[0]
@@ -99,7 +99,8 @@ def _float_dtypes(side: Side) -> list[str]:
     return sorted({p.dtype for p in side.about.parameters.values() if not p.buffer and "float" in p.dtype})
 
 
-def _arrays(task: Task) -> Iterator[tuple[str, Array]]:
+def named_arrays(task: Task) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays among a task's arguments, in their order, each with its name."""
     for index, value in enumerate(task.args):
         yield from leaves(value, is_array, f"[{index}]")
     for name, value in task.kwargs.items():
@@ -127,7 +128,7 @@ def check_side(name: str, side: Side) -> None:
 
 def check_inputs(name: str, side: Side, task: Task) -> None:
     """Raise `InputError` where an input is of a dtype that the side's framework lacks."""
-    for path, array in _arrays(task):
+    for path, array in named_arrays(task):
         if array.dtype.name in _EVERYWHERE:
             continue
         with of_side(f"{name}'s input {path} is {array.dtype.name}{list(array.shape)}"):

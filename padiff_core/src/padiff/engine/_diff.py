@@ -6,16 +6,19 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import attrs
 
 from padiff.alignment import LayerMap
-from padiff.engine._adapt import Request, adapted
+from padiff.engine._adapt import Prepared, Request, adapted
 from padiff.engine._checks import with_known_options
 from padiff.engine._explained import explain_code
 from padiff.engine._laid_open import explain_kinks, laid_open
+from padiff.engine._refused import without_refused
 from padiff.engine._run import Run
+from padiff.errors import ForwardError
 from padiff.garbage import collecting_seldom
 from padiff.isolation import served
 from padiff.options import DiffOptions
@@ -61,13 +64,25 @@ def diff(
     request = Request(inputs, inputs if candidate_inputs is None else candidate_inputs, loss, optimizers, mapping)
     options = DiffOptions(steps, phase, transfer, tolerance, seed, operations, optimizers is not None)
     with collecting_seldom(), served(reference, candidate) as shared:
-        prepared = adapted(reference, candidate, request, options)
-        with shown() as progress, ExitStack() as stack:
-            run = Run(prepared, progress, stack, SharedStore if shared else ValueStore)
-            for step in range(options.steps):
-                run.step(step)
-            explain_kinks(run, prepared, stack)
-            again = attrs.evolve(request, optimizers=None)
-            explain_code(run, lambda *asked: adapted(reference, candidate, again, *asked), stack)
-            run = laid_open(run, prepared, stack)
-            return run.report(prepared.notes, time.perf_counter() - started)
+
+        def prepare(request: Request, *asked: Any) -> Prepared:
+            return adapted(reference, candidate, request, *asked)
+
+        def compared(request: Request) -> Report:
+            prepared = prepare(request, options)
+            with shown() as progress, ExitStack() as stack:
+                run = Run(prepared, progress, stack, SharedStore if shared else ValueStore)
+                for step in range(options.steps):
+                    run.step(step)
+                explain_kinks(run, prepared, stack)
+                explain_code(run, partial(prepare, attrs.evolve(request, optimizers=None)), stack)
+                run = laid_open(run, prepared, stack)
+                return run.report(prepared.notes, time.perf_counter() - started)
+
+        try:
+            return compared(request)
+        except ForwardError:
+            other = without_refused(request, prepare(request, options))
+            if other is None:
+                raise
+            return compared(other)

@@ -138,7 +138,7 @@ class Bench:
             dtype=dtype,
             seed=self.seed + seed,
             backward=backward and self.backward,
-            differentiable=self.backward,
+            differentiable=_differentiable(pair, ours=ours) if self.backward else (),
             evaluating=self.evaluating,
             idle=self.idle[not ours],
             loose=self.alignment.loose,
@@ -161,6 +161,16 @@ class Bench:
         known = (self.alignment.of_candidate(call) for call in pair.candidate.subtree())
         found = [one for one in known if one is not None and one.reference in below]
         return [with_itself(one.reference, one) for one in found] if ours else found
+
+
+def _differentiable(pair: Pair, *, ours: bool) -> set[int]:
+    """Return which inputs of one side's call carry gradients in the whole model, or in the other one: not all may."""
+    call = pair.reference if ours else pair.candidate
+    found = {index for index, leaf in enumerate(call.inputs) if leaf.differentiable}
+    for tie in pair.inputs:
+        both = (pair.reference.inputs[tie[0]], pair.candidate.inputs[tie[1]])
+        found |= {tie[not ours]} if any(leaf.differentiable for leaf in both) else set()
+    return found
 
 
 def with_itself(call: Call, pair: Pair) -> Pair:

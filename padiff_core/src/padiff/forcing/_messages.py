@@ -111,8 +111,9 @@ class ReplayRequest:
     seed: int
     backward: bool
     """Whether to run backward."""
-    differentiable: bool
-    """Whether floating inputs can carry gradients, as they do in the whole model, with or without a backward pass."""
+    differentiable: Collection[int]
+    """Which inputs can carry gradients, by index, as they do in one of the whole models, with or without a backward
+    pass."""
     evaluating: bool
     """Whether to run in evaluation mode."""
     idle: Collection[Key]

@@ -38,8 +38,10 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
     observed = Observed()
     given = [v if v is None else at_input(adapter, call, i, v) for i, v in enumerate(request.inputs)]
     natives = [
-        None if value is None else _native(adapter, value, leaf.dtype, request, place)
-        for leaf, value, place in zip(call.inputs, given, live.places(call), strict=True)
+        None
+        if value is None
+        else _native(adapter, value, leaf.dtype, request.dtype, place, i in request.differentiable)
+        for i, (leaf, value, place) in enumerate(zip(call.inputs, given, live.places(call), strict=True))
     ]
     # A tensor that is given twice (query, key and value) is one tensor here too: its gradient is the sum.
     once: dict[int, int] = {}
@@ -138,17 +140,17 @@ def _set(module: Module, wanted: Mapping[str, Any]) -> Iterator[None]:
             setattr(native, attribute, value)
 
 
-def _native(adapter: Adapter, value: Array, own: str, request: ReplayRequest, place: Any) -> Any:
-    """Return a value as the framework's tensor; floating ones in the request's type, or in the call's ``own``.
+def _native(adapter: Adapter, value: Array, own: str, dtype: str | None, place: Any, differentiable: bool) -> Any:
+    """Return a value as the framework's tensor; floating ones in another ``dtype``, or in the call's ``own``.
 
     Where it lay, and as it did: kernels are chosen by that. With gradients if asked.
     """
     floating = is_float(value)
-    if floating and (request.dtype or epsilon_of(own)):
-        value = value.astype(numpy_dtype(request.dtype or own))
-    native = adapter.placed(value, place, differentiable=floating and request.differentiable)
+    if floating and (dtype or epsilon_of(own)):
+        value = value.astype(numpy_dtype(dtype or own))
+    native = adapter.placed(value, place, differentiable=floating and differentiable)
     # Not the leaf itself: a module may change its input in place, which a leaf forbids.
-    return adapter.tensor(native).swapped(value) if floating and request.differentiable else native
+    return adapter.tensor(native).swapped(value) if floating and differentiable else native
 
 
 def _plan(top: Call, pairs: Mapping[Call, Pair]) -> dict[Key, Pair]:

@@ -145,6 +145,9 @@ NOTES: Mapping[str, Phrase] = {
         "the loss was not compared: step() of the {side}'s recorder alone was given one, recorder.step(loss)"
     ),
     "modes_differ": "the reference ran in {reference} mode, the candidate in {candidate} mode",
+    "inert_inputs": (
+        "no gradient was asked of input {paths:few}, which a function takes only without one (torch: weights of a loss)"
+    ),
     "inputs_cast": "float64 inputs were cast to the dtype of the reference's parameters",
     "mapping_rule_unused": "a rule of the mapping file did nothing: {place} ({rule}): {why}",
     "mapping_inverted": (
