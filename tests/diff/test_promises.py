@@ -235,6 +235,8 @@ def test_a_diff_inside_no_grad_is_complete_and_leaves_it_on(framework: str) -> N
         assert _switches() == switches
     assert "backward" not in {note.text for note in report.notes}
     assert not report.aligned
+    with kits[0].no_grad():  # one side alone: its inputs get their gradients too
+        assert_clean(padiff.diff(*models, X))
 
 
 # Restored after an exception --------------------------------------------------------------------------------

@@ -41,11 +41,6 @@ def recomputing() -> bool:
     return bool(executor._executor.get_current_autodiff_engine_id() >= 0)
 
 
-def records() -> bool:
-    """Return whether gradients are computed at all here: not within ``_no_grad``."""
-    return bool(executor.enable_grad())
-
-
 def finish() -> None:
     """Wait for every operation that was started; raises what one of them raised.
 

@@ -198,6 +198,7 @@ class PaddleTensor(NativeTensor):
         array = self.fitting(array)
         if not self.differentiable:
             return from_array(array, self.device)
-        swapped = _Swap.apply(self.native, lambda: from_array(array, self.device))
-        # Paddle drops what hooks on a PyLayer's own output return; on a view of it they work.
-        return PADDLE.viewed(swapped) if swapped.shape and 0 not in swapped.shape else paddle.assign(swapped)
+        with paddle.enable_grad():  # whatever mode the caller is in: this tensor collects gradients there as well
+            swapped = _Swap.apply(self.native, lambda: from_array(array, self.device))
+            # Paddle drops what hooks on a PyLayer's own output return; on a view of it they work.
+            return PADDLE.viewed(swapped) if swapped.shape and 0 not in swapped.shape else paddle.assign(swapped)

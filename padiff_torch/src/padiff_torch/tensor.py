@@ -227,12 +227,12 @@ class TorchTensor(NativeTensor):
     def swapped(self, array: Array) -> Any:
         """Return a tensor with the array's bits through which gradients pass unchanged: one copy."""
         native, array = self.native, self.fitting(array)
-        like = _dense(native.detach())
-        # preserve_format: channels_last stays channels_last, and with it the kernel that the model would run.
-        fresh = filled(torch.empty_like(like, memory_format=torch.preserve_format), array)
-        if native.requires_grad and torch.is_grad_enabled():
-            return _Swap.apply(native, [fresh])
-        return fresh
+        # Whatever mode the caller is in: a tensor that collects gradients does so under its no_grad as well.
+        with torch.inference_mode(native.is_inference()), torch.enable_grad():
+            like = _dense(native.detach())
+            # preserve_format: channels_last stays channels_last, and with it the kernel that the model would run.
+            fresh = filled(torch.empty_like(like, memory_format=torch.preserve_format), array)
+            return _Swap.apply(native, [fresh]) if native.requires_grad else fresh
 
 
 def _is_whole(native: Any, base: Any) -> bool:
