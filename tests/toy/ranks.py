@@ -58,13 +58,14 @@ def record(
     names: Mapping[str, str] | None = None,
     job: str = "",
     shuffled: str = "",
+    columns: bool = False,
     stepped: Callable[[int, dict[str, Array]], dict[str, Array]] | None = None,
 ) -> Path:
     """Run the job, ``tp`` ranks to a model, ``dp`` models; ``fault`` changes a rank's weights, ``reduce`` the sums.
 
     ``names`` gives modules other paths, ``stepped`` what a rank's weights are after the step. ``shuffled`` computes
     with rows in another order, and puts them back; but for one that it ``forgets``. The last module takes what comes
-    before it, or ``twice`` as much.
+    before it, or ``twice`` as much. With ``columns`` matrices lie as ``[in, out]``.
     """
     world = tp * dp
     held: dict[int, dict[str, Array]] = {}
@@ -96,7 +97,8 @@ def record(
             ranks = _ranks(rank, tp, dp, job, says=says) if world > 1 else None
             if rank not in left_out:
                 where = rank_folder(folder, rank) if world > 1 else folder
-                about, trace = _about(held[rank], ranks), _trace(given, steps, end, held[rank])
+                kept = {path: np.ascontiguousarray(value.T) if columns else value for path, value in held[rank].items()}
+                about, trace = _about(kept, ranks, columns=columns), _trace(given, steps, end, kept)
                 after = stepped(rank, held[rank]) if stepped else {}
                 trace.updated = {path: trace.store.put(value) for path, value in after.items()}
                 write_run(where, *_renamed(about, trace, names or {}))
@@ -171,8 +173,9 @@ def _module(path: str) -> ModuleRecord:
     return ModuleRecord(path, f"made.{(path or 'model').title()}", PATHS.get(path), definition=("made.py", 1))
 
 
-def _about(held: Mapping[str, Array], ranks: Ranks | None) -> Description:
-    units = {path: {"": Unit(kind, {"weight": Part("weight")})} for path, kind in PATHS.items()}
+def _about(held: Mapping[str, Array], ranks: Ranks | None, *, columns: bool = False) -> Description:
+    lie = {kind: Part("weight", transpose=(1, 0) if columns and kind == "linear" else None) for kind in PATHS.values()}
+    units = {path: {"": Unit(kind, {"weight": lie[kind]})} for path, kind in PATHS.items()}
     modules = {path: ModuleDescription(_module(path), {}, units.get(path, {})) for path in ("", *PATHS, LAST)}
     return Description("toy", "Model", frozenset(), "cpu", False, {"toy": "1"}, modules, _records(held), ranks)
 

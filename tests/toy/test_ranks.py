@@ -164,6 +164,20 @@ def test_a_job_is_the_model_that_it_runs(layout: str, says: bool | None, tmp_pat
         assert not report.coverage.missing, report
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_job_that_is_split_by_hand_may_hold_its_matrices_the_other_way(layout: str, tmp_path: Path) -> None:
+    """Names agree, and shapes do not: such weights were put together of nothing, and compared with nothing."""
+    one = record(tmp_path / "one")
+    many = record(tmp_path / "many", **LAYOUTS[layout], says=None, columns=True)
+    for pair in ((one, many), (many, one)):
+        report = padiff.compare(*pair)
+        assert report.aligned, report
+        assert "could not be put together" not in str(report), report
+    wrong = record(tmp_path / "wrong", **LAYOUTS[layout], says=None, columns=True, fault=stale("up.weight", 1))
+    (source,) = padiff.compare(one, wrong).sources
+    assert (source.phase.value, source.candidate.path) == ("parameter", "up")
+
+
 def test_two_jobs_of_one_layout_are_compared_whole(tmp_path: Path) -> None:
     """Nothing says how the activation lies: it is compared rank by rank."""
     report = padiff.compare(record(tmp_path / "a", tp=2, says=False), record(tmp_path / "b", tp=2, says=False))

@@ -136,7 +136,8 @@ class Other:
                 return expected_sketch(self.trace.summaries.get(key))
             if key is None or record is None:
                 return None
-            return Expected(((record.shape, partial(self.trace.array, key)),), padded=self._padded)
+            # Names do not say how a weight lies that a class of somebody's own holds: ``[in, out]``, or the other way.
+            return Expected(((record.shape, partial(self.trace.array, key)),), turned=True, padded=self._padded)
         links = self.match.links[self.index].get(path, ())
         if shape is not None and self.padding is not None and path in self.padding.parameters:
             shape = self.padding.parameters[path].shape(shape)
