@@ -15,9 +15,11 @@ import padiff
 from padiff.adapter import Placement, Ranks
 from padiff.distributed._expected import Expected
 from padiff.distributed._grid import Grid
-from padiff.distributed._infer import merged, spread_of
+from padiff.distributed._infer import Spreading, merged, spread_of
 from padiff.distributed._losses import Losses
+from padiff.distributed._merged_step import Parts
 from padiff.distributed._placements import joined, joined_shape
+from padiff.distributed._reductions import cause_of
 from padiff.distributed._shared import shared_calls
 from padiff.distributed._sides import part_of
 from padiff.engine import _transfer
@@ -237,6 +239,32 @@ def test_a_fault_between_ranks_is_named_with_its_module_and_ranks(fault: str, sa
     report = padiff.compare(record(tmp_path / "one"), record(tmp_path / "two", tp=2, says=says, **settings))
     found = [source for source in report.sources if source.cause is not None and source.cause.name == cause]
     assert [(source.candidate.path, dict(source.cause.parameters)) for source in found] == [(path, parameters)], report
+
+
+BIAS, TABLE, TOKENS = (
+    np.float32([1, 2, 3]),
+    np.arange(18, dtype=np.float32).reshape(6, 3) ** 2,
+    np.array([[0, 4], [2, 5]]),
+)
+
+
+@pytest.mark.parametrize(
+    ("held", "right", "cause"),
+    [
+        (x()[:, :3] / 2 + BIAS, x()[:, :3] + BIAS, "averaged"),
+        (x()[:, :3] * 2 + BIAS, x()[:, :3] + BIAS, "reduced_twice"),
+        (x()[:, :3] * 3 + BIAS, x()[:, :3] + BIAS, None),
+        (TABLE[TOKENS] + TABLE[TOKENS % 3 + 3 * (TOKENS < 3)], TABLE[TOKENS], "looked_up_by_each"),
+        (TABLE[TOKENS] + TABLE[3 * (TOKENS < 3)], TABLE[TOKENS], "looked_up_by_each"),
+        (TABLE[TOKENS] + TABLE[np.where(TOKENS < 3, 3, 2)], TABLE[TOKENS], "looked_up_by_each"),  # clipped
+        (TABLE[TOKENS] + TABLE[np.where(TOKENS < 3, 3, 1)], TABLE[TOKENS], None),
+    ],
+)
+def test_what_a_layer_holds_tells_what_is_wrong_with_a_value(held: Any, right: Any, cause: str | None) -> None:
+    grid = Grid(("tp",), {rank: {"tp": (0, 1)} for rank in range(2)})
+    parts = Parts(dict.fromkeys(range(2), lambda: held), Spreading({"tp": Placement()}), grid, None)
+    found = cause_of(parts, Expected(((right.shape, lambda: right),)), {"bias": BIAS, "table": TABLE}, [TOKENS])
+    assert (found and found.name) == cause
 
 
 @pytest.mark.parametrize("fault", FAULTS)

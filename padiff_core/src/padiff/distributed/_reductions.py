@@ -84,6 +84,11 @@ class _Held:
         """Return a value without what counts once, however often the parts are summed."""
         return value if self.parts.added is None else value - self.parts.added
 
+    def vectors(self, value: Array) -> dict[str, Array]:
+        """Return the parameters of the module, by their names, that may be added to the rows of a value."""
+        shape = value.shape[-1:] if value.shape == self.whole.shape else None
+        return {name: one for name, one in self.beside.items() if one.ndim == 1 and one.shape == shape and one.any()}
+
     def value(self, how: Mapping[str, Placement]) -> Array:
         """Return the whole value, were it spread so."""
         return merged(self.arrays, self.grid, how, self.parts.whole, self.parts.added)
@@ -122,9 +127,12 @@ def _other_group(held: _Held, axis: str, group: Sequence[int]) -> Cause | None:
 
 
 def _multiple(held: _Held, _: str, group: Sequence[int]) -> Cause | None:
-    size = len(group)
+    size, value = len(group), held.value(held.how)
     for times, name in ((1 / size, "reduced_twice"), (float(size), "averaged")):
-        if held.fits(held.how, times=times):
+        if held.fits(held.how, times=times) or any(
+            is_same(held.whole, ((value - added) * times + added).astype(value.dtype))
+            for added in held.vectors(value).values()
+        ):  # a bias that is added behind the sum counts once
             return Cause(name, {"ranks": list(group), "times": size}, verified=True)
     return None
 
@@ -145,9 +153,10 @@ def _looked_up_by_each(held: _Held, _: str, group: Sequence[int]) -> Cause | Non
         size, rest = divmod(len(table), count)
         if rest or table.ndim != value.ndim - tokens.ndim + 1 or tokens.max() >= len(table):
             continue
-        for local in (tokens % size, np.zeros_like(tokens)):
-            rows = [np.where(tokens // size == at, tokens, local + at * size) for at in range(count)]
-            total = np.asarray(sum(table[one] for one in rows))
+        firsts = (np.arange(count) * size).reshape(-1, *(1,) * tokens.ndim)
+        for local in (tokens % size, np.zeros_like(tokens), np.clip(tokens - firsts, 0, size - 1)):
+            rows = np.where(tokens // size == firsts // size, tokens, local + firsts)
+            total = table[rows].sum(0, dtype=table.dtype)
             if any(is_same(total.transpose(order), value) for order in orders_between(value.shape, total.shape)):
                 return Cause("looked_up_by_each", {"ranks": list(group)}, verified=True)
     return None
@@ -162,9 +171,8 @@ def _gathered_logits(held: _Held, _: str, group: Sequence[int]) -> Cause | None:
 
 def _added(held: _Held, value: Array, count: int) -> str | None:
     """Return the parameter without which, but for once, a value is right."""
-    for name, added in held.beside.items() if value.shape == held.whole.shape else ():
-        fitting = added.ndim == 1 and added.shape == value.shape[-1:] and np.any(added)
-        if fitting and is_same(held.whole, value - np.asarray(count - 1, added.dtype) * added):
+    for name, added in held.vectors(value).items():
+        if is_same(held.whole, value - np.asarray(count - 1, added.dtype) * added):
             return name
     return None
 
