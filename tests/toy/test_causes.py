@@ -81,6 +81,18 @@ def test_one_setting_everywhere_is_one_source() -> None:
     assert str(report).startswith("not aligned: 1 source in 2 places")
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_what_one_side_freezes_is_one_source_without_figures(side: int) -> None:
+    """A weight and a bias were two; of what is frozen in the reference the difference was `inf`, `NaN or Inf`."""
+    models: tuple[Any, Any] = Norms(), Port(columns.LayerNormalization(4), columns.LayerNormalization(4))
+    for tensor in models[side].one.parameters():
+        tensor.requires_grad = False
+    report = padiff.diff(*models, X)
+    assert {(one.candidate.path, one.cause and one.cause.name) for one in report.sources} == {("one", "frozen")}
+    assert [one.figures for one in report.sources] == [None, None]
+    assert str(report).startswith("not aligned: 1 source in 2 places"), str(report)
+
+
 def test_a_dataflow_that_cannot_be_followed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> Any:
         msg = "no such hook"

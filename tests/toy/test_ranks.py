@@ -314,6 +314,15 @@ def test_a_wrong_shard_is_named_with_its_rank(rank: int, tmp_path: Path) -> None
     assert source.cause.parameters == {"ranks": [rank], "right": [1 - rank]}
 
 
+def test_ranks_that_each_start_from_weights_of_their_own_are_one_source(tmp_path: Path) -> None:
+    def drawn(rank: int, held: dict[str, Any]) -> None:
+        held.update({path: value + np.float32(rank) for path, value in held.items()})
+
+    report = padiff.compare(record(tmp_path / "one"), record(tmp_path / "two", dp=2, fault=drawn))
+    assert {source.cause.name for source in report.sources} == {"out_of_step"}
+    assert str(report).startswith("not aligned, forward only: 1 source in 3 places"), str(report)
+
+
 def test_shards_in_the_wrong_order_are_told(tmp_path: Path) -> None:
     one, two = record(tmp_path / "one"), record(tmp_path / "two", tp=2, fault=swapped)
     sources = {source.candidate.path: source.cause for source in padiff.compare(one, two).sources}

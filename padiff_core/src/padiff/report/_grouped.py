@@ -19,6 +19,8 @@ _FEW = 3
 """So many blocks are not folded."""
 _SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "frozen", "tied")
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
+_SPREAD = ("out_of_step", "wrong_on_ranks", "shard_order")
+"""Causes that are one in the weights of a job's ranks: how a script gives each rank its own."""
 _NUMBER = re.compile(r"[(, =]-?\d*\.\d")
 """A number in an operation that is told: it may be what a block holds."""
 _SHAPE = re.compile(r"(?<=\b\w)\[[\d, ]*\]")
@@ -74,7 +76,10 @@ def count_of(blocks: Sequence[Block]) -> int:
 
 def _is_set(source: Finding) -> bool:
     """Return whether a source is of what is said once: a setting, or how a forward moves weights (an average)."""
-    return (source.is_caused_by(*_SETTINGS) or source.what.kind == "rewritten_weight") and not trouble(source)
+    given = source.phase is Phase.PARAMETER and source.is_caused_by(*_SPREAD)
+    return given or (
+        (source.is_caused_by(*_SETTINGS) or source.what.kind == "rewritten_weight") and not trouble(source)
+    )
 
 
 def _is_of_a_line(piece: Sequence[Finding]) -> bool:
@@ -144,7 +149,11 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
         key: object = number
         if _is_set(piece[0]):
             kind = _ONE_AS.get(piece[0].what.kind, piece[0].what.kind)
-            key = (piece[0].phase, kind, piece[0].verdict, piece[0].cause)
+            cause = piece[0].cause
+            side = (
+                cause.parameters["side"] if cause is not None and cause.name == "frozen" else None
+            )  # whatever the name
+            key = (piece[0].phase, kind, piece[0].verdict, side or cause)
         elif _is_of_a_line(piece):
             # In another call the cause of the same may have another name.
             key = frozenset(_line(one) for one in piece if one.cause is not None)

@@ -79,16 +79,14 @@ def _kept_alone(judge: Judge, excused: set[Key]) -> Iterator[Suspicion]:
 
 def _frozen(judge: Judge) -> Iterator[Suspicion]:
     """Yield the parameters that are frozen on one side only, where the other one's get a gradient."""
-    differing = {id(check.link): check for check in judge.forced.gradients}
+    differing = {id(check.link) for check in judge.forced.gradients}
     for match, link, side in judge.forced.frozen:
-        path, check = link.candidate.parameter.path, differing.get(id(link))
-        if check is None and path not in judge.forced.reached:
+        if id(link) not in differing and link.candidate.parameter.path not in judge.forced.reached:
             continue
-        figures = UNMEASURED if check is None else Figures.of(check.difference)
         what = What("parameter_gradient", link.candidate.part.parameter)
         cause = Cause("frozen", {"name": what.name, "side": side}, verified=True)
         pair = (judge.alignment.using(match.candidate.module.path) or judge.alignment.pairs)[0]
-        ruling = Ruling(Verdict.DIFFERS, figures, (), hint=cause)
+        ruling = Ruling(Verdict.DIFFERS, UNMEASURED, (), hint=cause)
         yield Suspicion(pair, Phase.BACKWARD, what, ruling, held=link.candidate)
 
 
