@@ -171,18 +171,29 @@ class Numbered(rows.Module):
         return self.layer(x), rows.Tensor(np.arange(12) + 10**9)
 
 
+class Rounding(columns.Dense):
+    """A layer that rounds otherwise."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * np.float32(3) / np.float32(3)
+
+
 class NumberedPort(columns.Layer):
-    def __init__(self, first: int) -> None:
-        self.layer, self.first = columns.Dense(6, 4), first
+    def __init__(self, first: int, layer: type[columns.Dense] = columns.Dense) -> None:
+        self.layer, self.first = layer(6, 4), first
 
     def forward(self, x: Any) -> Any:
         return self.layer(x), columns.Tensor(np.arange(12) + self.first)
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_whole_numbers_are_the_same_or_differ(tmp_path: Path, more: int) -> None:
-    """One in a thousand million is less than any rounding of what the code beside takes."""
-    net, port = Numbered(), NumberedPort(10**9 + more)
+@pytest.mark.parametrize("layer", [columns.Dense, Rounding])
+def test_whole_numbers_are_the_same_or_differ(tmp_path: Path, layer: type[columns.Dense], more: int) -> None:
+    """One in a thousand million is less than any rounding of what the code beside takes.
+
+    Where that was rounded otherwise, no source was found.
+    """
+    net, port = Numbered(), NumberedPort(10**9 + more, layer)
     padiff.diff(net, port, (np.zeros((3, 6), np.float32),))
     for model, home in ((net, rows), (port, columns)):
         with padiff.record(model, tmp_path / home.__name__) as recorder:

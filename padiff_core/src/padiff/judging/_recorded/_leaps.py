@@ -230,7 +230,7 @@ class Leaps:
         least = min(VANISHES * negligible(size.eps), most(size.eps))  # coarse: not the whole
         leaps = size.error > max(VANISHES * max(known.error, CONSTANT(size.eps), drift), least)
         if size.eps == 0:
-            bound, leaps = 0.0, size.error > 0 == known.error
+            bound, leaps = 0.0, size.error > 0 and not known.differs  # rounding in front makes no other whole number
         leaps &= not known.least or known.error <= SAME(size.eps)  # else what it took may be as far apart
         if not leaps and not size.error > bound:
             return Ruling(Verdict.ROUNDING, figures, ()), False
