@@ -176,6 +176,8 @@ def test_optimizers_that_are_built_already_are_taken_as_they_are(engine: Calls) 
 def test_a_function_that_builds_the_loss_is_called(engine: Calls) -> None:
     assert run("--loss", "my_port:build_loss") == 0
     assert engine.options["loss"].__name__ == "loss"
+    assert run("--loss", "my_port:build_loss,my_port:loss") == 0
+    assert [one.__name__ for one in engine.options["loss"]] == ["loss", "loss"]
 
 
 def test_a_file_is_named_by_its_path_and_loaded_once(engine: Calls, tmp_path: Path) -> None:

@@ -622,6 +622,9 @@ def test_the_next_step_is_printed_where_it_follows() -> None:
     assert "next" not in plain(ALIGNED)
     given = attrs.evolve(norm(0), cause=Cause("inputs", {"name": "x"}))
     assert section(plain(Report((given,), (given,))), "next") == "give both models the same inputs, and compare again"
+    mode = attrs.evolve(norm(0), cause=Cause("settings", {"training": {"reference": "True", "candidate": "False"}}))
+    said = section(plain(Report((mode,), (mode,))), "next")
+    assert said == "call .eval(), or .train(), on both models (MindSpore: set_train), and compare again"
     missing = attrs.evolve(UNMATCHED, source=True)
     said = section(plain(Report((missing,), (missing,))), "next")
     assert "LayerMap" in said
@@ -648,6 +651,7 @@ def test_the_raw_representation_is_one_short_line() -> None:
 def test_a_notebook_shows_the_text_and_takes_nothing_of_it_for_markup() -> None:
     shown = ONE._repr_html_()
     assert shown.startswith("<pre>not aligned: 1 source")
+    assert max(map(len, shown.splitlines())) <= 110 + len("</pre>")
     name = attrs.evolve(GLUE, what=What("output", "<script>"))
     assert "<script>" not in Report((name,), (name,))._repr_html_()
 

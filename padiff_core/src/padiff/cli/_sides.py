@@ -45,7 +45,10 @@ class Sides:
         return inputs, optional
 
     def loss(self, spec: str) -> Any:
-        """Return the loss, or the SPEC itself, for each side to load."""
+        """Return the loss, one of each side where two are named, or what names them, for each side to load."""
+        both = spec.split(",")
+        if len(both) == 2:
+            return tuple(both) if self.remote else tuple(map(loss_of, both))
         return spec if self.remote else loss_of(spec)
 
     def optimizers(self, spec: str) -> Any:

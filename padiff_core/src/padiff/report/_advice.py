@@ -47,6 +47,16 @@ _is_lacking = _caused_by("missing_parameter")
 """Whether a layer lacks a parameter that its counterpart has."""
 
 
+def _is_of_mode(source: Finding) -> bool:
+    """Return whether a module is in training mode on one side alone, and differs in nothing else."""
+    return source.cause is not None and source.cause.name == "settings" and [*source.cause.parameters] == ["training"]
+
+
+def _is_told_above(source: Finding) -> bool:
+    """Return whether what differs is no code, nor a setting of one layer: its own advice says what to do."""
+    return _is_given(source) or _is_merged(source) or _is_of_mode(source)
+
+
 def _is_of_weights(source: Finding) -> bool:
     """Return whether the values of a parameter differed before any run."""
     held = source.verdict is Verdict.DIFFERS and source.phase is Phase.PARAMETER and source.figures is not None
@@ -123,6 +133,7 @@ _NEXT = (
         lambda f: f.is_caused_by("tied"),
         "share in the candidate what the reference shares, and nothing else, and compare again",
     ),
+    (_is_of_mode, "call .eval(), or .train(), on both models (MindSpore: set_train), and compare again"),
     (words.is_of_other_shape, "build both models in the same sizes, and compare again"),
     (_is_mute, _MATCH),
     (
@@ -132,7 +143,7 @@ _NEXT = (
     (
         lambda f: (
             words.is_of_other_sort(f)
-            or (f.verdict is Verdict.DIFFERS and f.phase is not Phase.PARAMETER and not (_is_given(f) or _is_merged(f)))
+            or (f.verdict is Verdict.DIFFERS and f.phase is not Phase.PARAMETER and not _is_told_above(f))
         ),
         "fix each source in the candidate, in any order: it was given the reference's own values, so the code or the "
         "setting right there differs",

@@ -104,10 +104,10 @@ class Report:
         return f"<Report: {summary(self)}>"
 
     def _repr_html_(self) -> str:
-        """Return the report for a notebook."""
+        """Return the report for a notebook, whose cells are about so many characters wide."""
         from padiff.report import to_text
 
-        return f"<pre>{html.escape(to_text(self, color=False, width=0))}</pre>"
+        return f"<pre>{html.escape(to_text(self, color=False, width=110))}</pre>"
 
     def __str__(self) -> str:
         """Return the report as text, in colour on a terminal."""
