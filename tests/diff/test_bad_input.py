@@ -859,13 +859,22 @@ def test_no_inputs() -> None:
         (lambda: X, "call a function that makes them"),
         (({"x": X[0]},), "for keyword arguments give that dict itself"),
         (X[0].tolist(), "no array or tensor among them"),
+        ({"x": X[0].tolist()}, "Input 'x' is a list of numbers: give an array"),
     ],
-    ids=["iterator", "function", "dict in a tuple", "lists of numbers"],
+    ids=["iterator", "function", "dict in a tuple", "lists of numbers", "a list of numbers"],
 )
 def test_inputs_in_a_wrong_container(inputs: Any, hint: str) -> None:
     with pytest.raises((padiff.InputError, padiff.ForwardError)) as caught:
         padiff.diff(mlp(kit("torch")), mlp(kit("torch")), inputs)
     assert hint in str(caught.value)
+
+
+def test_indices_that_are_given_as_floats() -> None:
+    import torch
+
+    tables = [torch.nn.Embedding(9, 4) for _ in range(2)]
+    said = _said(padiff.ForwardError, *tables, (np.arange(6, dtype="float32"),))
+    assert "Input [0] holds whole numbers as floats: if these are indices, give int64." in said
 
 
 def test_a_dict_for_each_model_in_place_of_inputs() -> None:

@@ -86,10 +86,15 @@ def _in_inputs(name: str, side: Side, task: Task) -> str:
         return " Its first argument is a dict: for keyword arguments give that dict itself, inputs={...}."
     if len(task.args) == 2 and all(isinstance(one, Mapping) for one in task.args):
         return " Its arguments are two dicts: give the candidate's own apart, inputs={...}, candidate_inputs={...}."
+    listed = next((path for path, value in _named(task) if isinstance(value, list) and _holds_numbers(value)), None)
+    if listed is not None:
+        return f" Input {listed} is a list of numbers: give an array, numpy.asarray(...)."
     held = _float_dtypes(side)
     given = [(path, array) for path, array in named_arrays(task) if is_float(array) and array.dtype.name not in held]
     if len(held) != 1 or not given:
-        return ""
+        whole = next((path for path, array in named_arrays(task) if _holds_indices(array)), None)
+        said = f" Input {whole} holds whole numbers as floats: if these are indices, give int64."
+        return "" if whole is None else said
     path, array = given[0]
     option = " in candidate_inputs=" if name == "candidate" else ""
     return f" Its parameters are {held[0]}, and input {path} is {array.dtype.name}: give it as {held[0]}{option}."
@@ -101,10 +106,22 @@ def _float_dtypes(side: Side) -> list[str]:
 
 def named_arrays(task: Task) -> Iterator[tuple[str, Array]]:
     """Yield the arrays among a task's arguments, in their order, each with its name."""
-    for index, value in enumerate(task.args):
-        yield from leaves(value, is_array, f"[{index}]")
-    for name, value in task.kwargs.items():
-        yield from leaves(value, is_array, repr(name))
+    for path, value in _named(task):
+        yield from leaves(value, is_array, path)
+
+
+def _named(task: Task) -> Iterator[tuple[str, Any]]:
+    yield from ((f"[{index}]", value) for index, value in enumerate(task.args))
+    yield from ((repr(name), value) for name, value in task.kwargs.items())
+
+
+def _holds_numbers(value: Any) -> bool:
+    return _holds_numbers(value[0]) if isinstance(value, list) and value else isinstance(value, int | float)
+
+
+def _holds_indices(array: Array) -> bool:
+    """Return whether floats are whole numbers, and more than a mask."""
+    return is_float(array) and len(found := np.unique(array)) > 2 and bool(np.all(found == np.floor(found)))
 
 
 def check_side(name: str, side: Side) -> None:
