@@ -622,6 +622,9 @@ def test_the_next_step_is_printed_where_it_follows() -> None:
     assert "next" not in plain(ALIGNED)
     given = attrs.evolve(norm(0), cause=Cause("inputs", {"name": "x"}))
     assert section(plain(Report((given,), (given,))), "next") == "give both models the same inputs, and compare again"
+    other = attrs.evolve(given, what=What("input", "y"), cause=Cause("inputs", {"name": "y"}))
+    given = attrs.evolve(given, what=What("input", "x"))
+    assert plain(Report((given, other), (given, other))).startswith("not aligned: 1 source in 2 places")
     mode = attrs.evolve(norm(0), cause=Cause("settings", {"training": {"reference": "True", "candidate": "False"}}))
     said = section(plain(Report((mode,), (mode,))), "next")
     assert said == "call .eval(), or .train(), on both models (MindSpore: set_train), and compare again"

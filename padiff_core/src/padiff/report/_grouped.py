@@ -17,8 +17,10 @@ from padiff.report._report import Report
 _Paths = tuple[str | None, str | None]
 _FEW = 3
 """So many blocks are not folded."""
-_SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "frozen", "tied")
+_SETTINGS = ("settings", "optimizer_settings", "step_scaled", "kink", "frozen", "tied", "inputs")
 """Causes that are one wherever they show: what was set once, to one value, for many modules or parameters."""
+_WHATEVER_NAMES = ("frozen", "inputs")
+"""Those of them that name a parameter, or an argument: several are one all the same."""
 _SPREAD = ("out_of_step", "wrong_on_ranks", "shard_order")
 """Causes that are one in the weights of a job's ranks: how a script gives each rank its own."""
 _NUMBER = re.compile(r"[(, =]-?\d*\.\d")
@@ -149,11 +151,10 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
         key: object = number
         if _is_set(piece[0]):
             kind = _ONE_AS.get(piece[0].what.kind, piece[0].what.kind)
-            cause = piece[0].cause
-            side = (
-                cause.parameters["side"] if cause is not None and cause.name == "frozen" else None
-            )  # whatever the name
-            key = (piece[0].phase, kind, piece[0].verdict, side or cause)
+            told = piece[0].cause
+            if told is not None and told.name in _WHATEVER_NAMES:
+                told = attrs.evolve(told, parameters={**told.parameters, "name": ""})
+            key = (piece[0].phase, kind, piece[0].verdict, told)
         elif _is_of_a_line(piece):
             # In another call the cause of the same may have another name.
             key = frozenset(_line(one) for one in piece if one.cause is not None)
