@@ -49,7 +49,9 @@ class Padding:
 
         Gradients tell, that come from the ``loss``, or without one from all outputs but the logits themselves.
         """
-        asked = [one for one in findings if one.source and one.cause is None and one.verdict is Verdict.DIFFERS]
+        asked = [one for one in findings if one.source and one.verdict is Verdict.DIFFERS]
+        # A function that is called alike is given padding too.
+        asked = [one for one in asked if one.cause is None or one.is_caused_by("kernel")]
         asked = [one for one in asked if one.what.kind in ("loss", "output")]
         if not asked or is_recorded(self.side):
             return list(findings)
