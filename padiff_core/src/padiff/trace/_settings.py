@@ -175,12 +175,14 @@ def called_otherwise(reference: Call, candidate: Call) -> tuple[str, str] | None
 
 
 def called_alike(reference: Call, candidate: Call) -> bool:
-    """Return whether both sides call one function alike, with nothing but tensors, numbers, words and ranges."""
+    """Return whether both sides call one function alike: on tensors of one sort, numbers, words and ranges."""
     calls = reference, candidate
+    ours, theirs = ([(leaf.dtype, leaf.shape) for leaf in call.inputs] for call in calls)
     texts = (leaves((call.args, call.kwargs), lambda one: isinstance(one, Text)) for call in calls)
     return (
         all(call.module.operation for call in calls)
         and last(reference.path) == last(candidate.path)
+        and ours == theirs
         and plain_values(reference) == plain_values(candidate)
         and not any(map(any, texts))
     )
