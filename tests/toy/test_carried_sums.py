@@ -97,3 +97,58 @@ def test_a_sum_that_nothing_is_made_of_is_noted(fault: str) -> None:
     assert report.aligned, str(report)
     assert note.data["modules"] == ["steps.0", "steps.1", "steps.2"], str(report)
     assert not [one for one in padiff.diff(Flow(), Port("", "", ""), X).notes if one.kind == "carried"]
+
+
+class Timed(rows.Module):
+    """A block that is scaled by the time, whose activation it applies itself, or is given."""
+
+    def __init__(self, *, activates: bool) -> None:
+        self.time, self.value, self.activates = rows.Linear(5, 4), rows.Linear(4, 4), activates
+
+    def forward(self, x: Any, time: Any) -> Any:
+        return x + F.tanh(self.value(x)) * self.time(F.silu(time) if self.activates else time)
+
+
+class Unet(rows.Module):
+    def __init__(self, *, inside: bool) -> None:
+        self.embed, self.inside = rows.Linear(4, 5), inside
+        self.blocks = rows.ModuleList(*(Timed(activates=inside) for _ in range(3)))
+
+    def forward(self, x: Any) -> Any:
+        time = self.embed(x)
+        time = time if self.inside else F.silu(time)
+        for block in self.blocks:
+            x = block(x, time)
+        return x
+
+
+class TimedPort(columns.Layer):
+    def __init__(self, act: Any) -> None:
+        self.scale, self.inner, self.act = columns.Dense(5, 4), columns.Dense(4, 4), act
+
+    def forward(self, x: Any, time: Any) -> Any:
+        return self.scale(self.act(time) if self.act else time) * F.tanh(self.inner(x)) + x
+
+
+class UnetPort(columns.Layer):
+    def __init__(self, act: Any, *, inside: bool) -> None:
+        self.first, self.act = columns.Dense(4, 5), None if inside else act
+        self.parts = columns.Layers(*(TimedPort(act if inside else None) for _ in range(3)))
+
+    def forward(self, x: Any) -> Any:
+        time = self.first(x)
+        time = self.act(time) if self.act else time
+        for part in self.parts:
+            x = part(x, time)
+        return x
+
+
+@pytest.mark.parametrize("phase", ["both", "forward"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_blocks_are_given_what_the_other_side_makes_inside_of_each(phase: str, inside: bool) -> None:
+    """Forward alone, and where no gradient comes (an average's copy), each block and the code around was a source."""
+    reference = Unet(inside=not inside)
+    report = padiff.diff(reference, UnetPort(F.silu, inside=inside), X, phase=phase)
+    assert report.aligned, str(report)
+    report = padiff.diff(reference, UnetPort(lambda x: F.silu(x) * 1.1, inside=inside), X, phase=phase)
+    assert len({one.candidate.class_name for one in report.sources}) == 1, str(report)

@@ -1,17 +1,18 @@
-"""Tell what a call carries on from the calls before it: the other side adds that up around them."""
+"""Tell what calls hand to each other on one side alone: a sum so far, or what the other side makes inside of each."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Set
 from functools import partial
 from typing import Any
 
 import attrs
 import numpy as np
 
-from padiff.alignment import Alignment, Pair
+from padiff.alignment import GUESSED, Alignment, Pair
 from padiff.judging import Judge, Suspicion
+from padiff.numerics import ORDER
 from padiff.parameters import Correspondence
 from padiff.refinement._evidence import Evidence
 from padiff.report import Verdict
@@ -39,7 +40,11 @@ def without_carried(correspondence: Correspondence, evidence: Evidence) -> Corre
     known = {spot_key(s) for s in seen}
     ways = [found, *({place: pairs} for place, pairs in found.items())] if len(found) > 1 else [found]
     for places in ways if found else ():
-        other = attrs.evolve(correspondence, calls=_untied(correspondence.alignment, places))
+        calls = correspondence.alignment
+        for (*_, index), pairs in places.items():
+            for pair in pairs:
+                calls = _untied(calls, pair, "outputs", {index})
+        other = attrs.evolve(correspondence, calls=calls)
         again = evidence.judged(other)
         rough = again.forward(rough=True)
         if all(s.verdict is not Verdict.DIFFERS or spot_key(s) in known for s in rough):
@@ -66,14 +71,58 @@ def _shows(pair: Pair, at: _Place, judge: Judge) -> bool:
     return any(not np.array_equal(before[key], after[key]) for key in before.keys() & after.keys())
 
 
-def _untied(alignment: Alignment, places: Mapping[_Place, Sequence[Pair]]) -> Alignment:
-    """Return the alignment in which the outputs at some places are not compared."""
-    for (*_, index), pairs in places.items():
+def without_made_inside(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return the correspondence without inputs that hold on one side what the other side's calls make of them.
+
+    Blocks are given an activation of the time here, and apply it there, each by itself. Fed with the reference's, the
+    block lacks it or applies it twice; with its own it is right, or nearer to it.
+    """
+    seen = _differing(evidence.judged(correspondence))
+    for suspicion in seen.values():
+        spot = suspicion.spot
+        if spot is None or spot.what != "input" or spot.pair is suspicion.pair:
+            continue
+        leaves = ((ours.token, theirs) for ours, theirs in spot.pair.taken if theirs.path == spot.candidate.path)
+        taken = [(token, theirs.token) for token, theirs in leaves if token == spot.reference.token]
+        pairs = [one for one in correspondence.alignment.pairs if _begins(one) and set(taken) & {*_tokens(one)}]
+        inside = {call.key for pair in pairs for call in pair.candidate.subtree()}
+        behind = {key for key, one in seen.items() if one.pair.key in inside}
+        if spot.pair not in pairs or not behind:
+            continue
+        calls = correspondence.alignment
         for pair in pairs:
-            carrying = copy.copy(next(one for one in alignment.pairs if one.key == pair.key))
-            carrying.outputs = tuple((i, j) for i, j in carrying.outputs if j != index)
-            alignment = alignment.with_pair(carrying)
-    return alignment
+            at = {j for (_, j), both in zip(pair.inputs, _tokens(pair), strict=True) if both in taken}
+            calls = _untied(calls, pair, "inputs", at)
+        other = attrs.evolve(correspondence, calls=calls)
+        left = _differing(evidence.judged(other))
+        halved = [key for key in behind if key not in left or _size(left[key]) < ORDER(0.0) * _size(seen[key])]
+        if halved and left.keys() < seen.keys():
+            return without_made_inside(other, evidence)
+    return correspondence
+
+
+def _differing(judge: Judge) -> dict[tuple[Any, ...], Suspicion]:
+    return {spot_key(s): s for s in judge.forward(rough=True) if s.verdict is Verdict.DIFFERS}
+
+
+def _size(suspicion: Suspicion) -> float:
+    return suspicion.ruling.figures.rel_l2
+
+
+def _begins(pair: Pair) -> bool:
+    """Return whether a pair is one of calls that call others, and that nobody mapped."""
+    return bool(pair.why in GUESSED and pair.reference.children and pair.candidate.children)
+
+
+def _tokens(pair: Pair) -> list[tuple[int, int]]:
+    return [(ours.token, theirs.token) for ours, theirs in pair.taken]
+
+
+def _untied(alignment: Alignment, pair: Pair, what: str, places: Set[int]) -> Alignment:
+    """Return the alignment in which the ``inputs`` or ``outputs`` at some places are not compared."""
+    carrying = copy.copy(next(one for one in alignment.pairs if one.key == pair.key))
+    setattr(carrying, what, tuple((i, j) for i, j in getattr(carrying, what) if j not in places))
+    return alignment.with_pair(carrying)
 
 
 def _carried(pair: Pair, judge: Judge) -> set[int]:

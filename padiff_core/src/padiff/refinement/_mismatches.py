@@ -20,7 +20,7 @@ from padiff.judging import Judge, Suspicion
 from padiff.kinds import CATALOGUE, FUSED
 from padiff.numerics import ROUNDING, difference, epsilon_of
 from padiff.parameters import Correspondence
-from padiff.refinement._carried import classes_of, spot_key, without_carried
+from padiff.refinement._carried import classes_of, spot_key, without_carried, without_made_inside
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._loose_gradients import with_loose_gradients
 from padiff.report import Verdict
@@ -53,6 +53,7 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     taken = _apart(correspondence, fused)
     correspondence = taken if fused else evidence.replaced(correspondence, taken)
     correspondence = without_carried(_without_unlike(correspondence, evidence), evidence)
+    correspondence = without_made_inside(correspondence, evidence)
     judge = evidence.judged(correspondence)
     known = correspondence.astray  # why these differ is known
     rough = [one for one in judge.forward(rough=True) if one.spot is None or one.spot.key not in known]
