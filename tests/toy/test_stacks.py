@@ -281,3 +281,41 @@ def test_lists_of_lists_are_stacked_along_two_axes(fault: str, listed: bool) -> 
     assert {(one.phase, one.candidate.path) for one in report.sources} == ({("forward", "")} if fault else set())
     assert report.transfer is not None
     assert report.transfer.verified == (0 if fault else 5)
+
+
+class Critic(rows.Module):
+    def __init__(self) -> None:
+        self.hidden, self.value = rows.Linear(4, 8), rows.Linear(8, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.value(F.relu(self.hidden(x)))
+
+
+class Critics(rows.Module):
+    def __init__(self) -> None:
+        self.critics = rows.ModuleList(Critic(), Critic())
+
+    def forward(self, x: Any) -> Any:
+        return [critic(x) for critic in self.critics]
+
+
+class StackedCritics(columns.Layer):
+    """The same with biases that are broadcast, the last of one number."""
+
+    def __init__(self, kept: float = 1.0) -> None:
+        self.w1, self.b1 = columns.weight(2, 4, 8), columns.weight(2, 1, 8)
+        self.w2, self.b2, self.kept = columns.weight(2, 8, 1), columns.weight(2, 1, 1), kept
+
+    def forward(self, x: Any) -> Any:
+        hidden = F.relu(x.reshape(1, *x.shape) @ self.w1 + self.b1)
+        values = hidden @ self.w2 + self.b2 * self.kept
+        return [values[0], values[1]]
+
+
+def test_a_stack_of_layers_with_one_output_has_biases_of_one_number() -> None:
+    """Their last bias was not taken for one of these layers, and had no counterpart."""
+    report = padiff.diff(Critics(), StackedCritics(), TOKENS)
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert report.transfer.copied == 4
+    assert len(padiff.diff(Critics(), StackedCritics(0.5), TOKENS).sources) == 1

@@ -106,6 +106,7 @@ class _Groups:
     def __init__(self, unit: HeldUnit, flow: Flow) -> None:
         self._paths = {role: set(held.parameter.paths) for role, held in unit.roles.items()}
         self._shapes = {role: bare(held.shape) for role, held in unit.roles.items()}
+        self._full = {role: held.shape for role, held in unit.roles.items()}
         self._flow = flow
         self._takes: dict[str, frozenset[Source]] = {}
         for key, sources in flow.takes.items():
@@ -166,6 +167,6 @@ class _Groups:
 
     def _is_bias(self, role: str, weight: str) -> bool:
         bias, shape = self._shapes[role], self._shapes[weight]
-        if len(bias) < 2:
-            return len(shape) >= 2 and {*bias} <= {*shape}
+        if len(bias) < 2:  # of one number a matrix of one row has it, too
+            return len(shape) + (not bias) >= 2 and {*bias} <= {*shape} and len(self._full[weight]) >= 2
         return len(bias) < len(shape) and shape[-len(bias) :] == bias  # of heads, and what each holds
