@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import paddle
 import pytest
 import torch
 
@@ -308,6 +309,49 @@ def test_a_mask_in_another_spelling_is_right_and_no_second_source(spellings: tup
         source(report, "forward", "tril")
     report = padiff.diff(masked(torch.tril, ours), masked(torch.tril, theirs, axis=-2), X, operations=True)
     assert source(report, "forward", "softmax").cause is not None  # behind the mask, all is compared
+
+
+class Masking(torch.nn.Module):
+    """Make a masked bias itself, and cast its scores by name: it runs in float64 where such casts are left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.out = torch.nn.Linear(8, 4), torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any, hidden: Any) -> Any:
+        bias = torch.arange(4.0).expand(4, 4).masked_fill(hidden, torch.finfo(torch.float32).min)
+        return x + self.out(torch.softmax((self.mix(x) + bias).float(), -1) @ x)
+
+
+class Masked(paddle.nn.Layer):  # type: ignore[misc]
+    """The same, given the bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.out = paddle.nn.Linear(8, 4), paddle.nn.Linear(8, 8)
+
+    def forward(self, x: Any, bias: Any) -> Any:
+        return x + self.out(paddle.nn.functional.softmax(self.mix(x) + bias, -1) @ x)
+
+
+class MaskedOutside(paddle.nn.Layer):  # type: ignore[misc]
+    def __init__(self, bias: float) -> None:
+        super().__init__()
+        self.inner, self.bias = Masked(), bias
+
+    def forward(self, x: Any, hidden: Any) -> Any:
+        bias = paddle.where(hidden, paddle.full([4, 4], -1e30), paddle.arange(4.0))
+        return self.inner(x, bias * self.bias)
+
+
+def test_operations_are_seen_where_casts_are_left_out() -> None:
+    """What the port's operations took was not seen then, and what was not seen taken for zeros."""
+    hidden = np.triu(np.ones((4, 4), bool), 1)
+    reference = torch.nn.ModuleDict({"inner": Masking()})
+    reference.forward = lambda x, hidden: reference["inner"](x, hidden)
+    for bias in (1.0, 3.0):
+        report = padiff.diff(reference, MaskedOutside(bias), (*X, hidden), operations=True)
+        assert report.aligned == (bias == 1.0), str(report)
 
 
 def test_what_has_no_counterpart_is_the_code_around(kits: Kits) -> None:

@@ -92,7 +92,7 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
             functions = Disturbing(forcer, adapter, request.rounding) if request.rounding else uncast
             intercepted = nullcontext() if functions is None else functions.within(model)
             narrowed = adapter.narrowing() if request.narrowing else nullcontext()
-            with narrowed, model.attach(functions or forcer), forcer.hooks, intercepted:
+            with intercepted, narrowed, model.attach(functions or forcer), forcer.hooks:
                 args, kwargs = (fill(given, natives) for given in live.arguments(call))
                 model.run(args, kwargs, differentiate if backward else None)
                 if backward:
