@@ -152,3 +152,11 @@ def test_blocks_are_given_what_the_other_side_makes_inside_of_each(phase: str, i
     assert report.aligned, str(report)
     report = padiff.diff(reference, UnetPort(lambda x: F.silu(x) * 1.1, inside=inside), X, phase=phase)
     assert len({one.candidate.class_name for one in report.sources}) == 1, str(report)
+
+
+@pytest.mark.parametrize("phase", ["both", "forward"])
+def test_what_blocks_are_given_is_wrong_where_it_is_made(phase: str) -> None:
+    """It was told at the block that hands it on."""
+    report = padiff.diff(Unet(inside=True), UnetPort(F.gelu, inside=False), X, phase=phase)
+    told = [(one.candidate.path, str(one.cause)) for one in report.sources]
+    assert told == [("", "kind: silu (silu) in the reference, gelu (gelu) in the candidate")], str(report)

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 import pytest
 
+import padiff
 from padiff.alignment import Pair, Resolved
 from padiff.forcing import LocalSide, Side
 from padiff.judging import Measures
@@ -272,6 +273,50 @@ def test_a_fault_is_no_mismatch() -> None:
     evidence = evidence_of(Outside(), candidate)
     known = without_mismatches(aligned(matched(evidence), evidence), evidence)
     assert {suspicion.pair.candidate.path for suspicion in evidence.judged(known).forward()} == {""}
+
+
+DATA = np.random.default_rng(5).standard_normal((3, 4), dtype=np.float32)
+
+
+class Last(rows.Module):
+    """Two layers and what is made of them in the end."""
+
+    def __init__(self, last: Any) -> None:
+        self.mix, self.out, self.last = rows.Linear(4, 4), rows.Linear(4, 4), last
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.out(F.tanh(self.mix(x))))
+
+
+class LastPort(columns.Layer):
+    def __init__(self, last: Any) -> None:
+        self.first, self.second, self.last = columns.Dense(4, 4), columns.Dense(4, 4), last
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.second(F.tanh(self.first(x))))
+
+
+class Two(rows.Module):
+    def __init__(self) -> None:
+        self.odds, self.level = Last(F.softmax), Last(F.sigmoid)
+
+    def forward(self, x: Any) -> Any:
+        return self.odds(x) * 2.0, self.level(x) * 3.0
+
+
+class TwoPort(columns.Layer):
+    def __init__(self, last: Any) -> None:
+        self.scores, self.height = LastPort(lambda x: x), LastPort(last)
+
+    def forward(self, x: Any) -> Any:
+        return F.softmax(self.scores(x)) * 2.0, self.height(x) * 3.0
+
+
+def test_a_composite_that_ends_elsewhere_is_none_of_the_faults_of_one_beside_it() -> None:
+    """Taken apart with the wrong one it seemed wrong as well: the same code takes what both give."""
+    assert padiff.diff(Two(), TwoPort(F.sigmoid), DATA).aligned
+    report = padiff.diff(Two(), TwoPort(F.tanh), DATA)
+    assert [one.candidate.path for one in report.sources] == ["height"], str(report)
 
 
 def test_operations_are_matched_by_what_they_take() -> None:

@@ -59,14 +59,15 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     rough = [one for one in judge.forward(rough=True) if one.spot is None or one.spot.key not in known]
     found = (_may_be_mismatched(s, rough, judge) for s in rough)
     doubtful = list({pair.key: pair for pair in found if pair is not None}.values())
-    if not doubtful:
-        return correspondence
     seen = {spot_key(s): s for s in rough if s.verdict is Verdict.DIFFERS}
     ended = {s.pair.key for s in seen.values() if s.spot is not None and s.spot.pair is s.pair}
     begun = {s.spot.pair.key for s in seen.values() if _is_handed_on(s) and s.spot is not None}
     cut_elsewhere = [pair for pair in doubtful if pair.key in ended & begun and _takes_more(pair)]
+    cut_elsewhere += [s.pair for s in seen.values() if _is_handed_through(s)]
     if cut_elsewhere:  # whatever else is wrong around them
         return _without_wrong_matches(without(cut_elsewhere), evidence)
+    if not doubtful:
+        return correspondence
 
     def spoils(pair: Pair, found: Sequence[Suspicion], judge: Judge) -> bool:
         # With a pair taken apart that looked wrong where it ends, a value that was wrong may be taken by another call.
@@ -106,6 +107,8 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         # What follows was wrong too, though it was fed: now it is right, or wrong by itself.
         wrong += [pair for pair in unspoilt if pair in later_ends or not behind[pair.key] & left]
     if len(doubtful) > 1:
+        hidden = [pair for pair in doubtful if pair.key in sure - own and pair not in wrong]
+        wrong += [pair for pair in hidden[:_SINGLY] if not spoils_without(pair, [pair])]
         masked = [pair for pair in wrong if _is_masked(pair, again, seen.keys(), second_judge)]
         wrong = _but_spoiled(masked, wrong, lambda pair: spoils_without(pair, [pair]))
     if 0 < len(wrong) < len(doubtful):
@@ -203,6 +206,21 @@ def _is_handed_on(suspicion: Suspicion) -> bool:
     """Return whether it is seen where a call's own code hands a value to a call inside of it."""
     spot = suspicion.spot
     return spot is not None and spot.what == "input" and spot.pair is not suspicion.pair
+
+
+def _is_handed_through(suspicion: Suspicion) -> bool:
+    """Return whether a call inside takes what one side's call is given, and the other's is not: it begins earlier.
+
+    What makes that lies in the code around on one side, and is to be judged with it.
+    """
+    pair, spot = suspicion.pair, suspicion.spot
+    if spot is None or not _is_handed_on(suspicion) or pair.why not in GUESSED or pair.candidate.parent is None:
+        return False
+    taken = [both for both in spot.pair.taken if both[0].token == spot.reference.token]
+    tied = [{both[side].token for both in pair.taken} for side in (0, 1)]
+    given = [{leaf.token for leaf in call.inputs} for call in (pair.reference, pair.candidate)]
+    through = [any(both[side].token in given[side] - tied[side] for both in taken) for side in (0, 1)]
+    return through[0] is not through[1]
 
 
 def _is_handed_over(pair: Pair, judge: Judge) -> bool:
