@@ -74,3 +74,59 @@ def test_a_fault_behind_such_a_layer_is_placed(norm: str) -> None:
     report = padiff.diff(Ours(ours), Theirs(theirs, 0.25), IMAGES)
     (source,) = report.sources
     assert (source.candidate.path, source.between) == ("", ("b", "head")), report
+
+
+class LowRank(torch.nn.Module):
+    """A layer with an update of low rank beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = torch.nn.Linear(8, 8)
+        self.down, self.up = torch.nn.Linear(8, 3, bias=False), torch.nn.Linear(3, 8, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.base(x) + self.up(self.down(x)) * 2.0
+
+
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.v, self.k, self.o = LowRank(), LowRank(), torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        weights = (self.q(x) @ self.k(x).transpose(1, 2) / 8**0.5).softmax(-1)
+        return self.o(weights @ self.v(x))
+
+
+class Updated(paddle.nn.Linear):  # type: ignore[misc]
+    """The same, which adds its update to its weight."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(8, 8)
+        self.first, self.second = self.create_parameter([8, 3]), self.create_parameter([3, 8])
+        self.scale = scale
+
+    def forward(self, x: Any) -> Any:
+        return paddle.nn.functional.linear(x, self.weight + self.scale * self.first @ self.second, self.bias)
+
+
+class Attending(paddle.nn.Layer):  # type: ignore[misc]
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.q, self.v = Updated(2.0), Updated(scale)
+        self.k, self.o = paddle.nn.Linear(8, 8), paddle.nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        key, value = self.k(x), self.v(x)
+        weights = paddle.nn.functional.softmax(self.q(x) @ key.transpose([0, 2, 1]) / 8**0.5, -1)
+        return self.o(weights @ value)
+
+
+@pytest.mark.parametrize("scale", [2.0, 2.1])
+def test_what_a_weight_is_computed_of_belongs_to_the_layer_beside_it(scale: float) -> None:
+    """It was given to layers in the order in which they run: that of the queries to the values."""
+    tokens = np.random.default_rng(0).standard_normal((2, 5, 8)).astype(np.float32)
+    torch.manual_seed(0)
+    report = padiff.diff(Attention(), Attending(scale), tokens)
+    assert len(report.sources) == (scale != 2.0), report
+    assert all(one.reference[0][0] == one.candidate[0] for one in report.mapping.parameters), report.mapping

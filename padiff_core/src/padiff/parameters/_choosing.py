@@ -5,6 +5,7 @@ Names outrank what the dataflow leaves open, and are never taken against it.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -36,14 +37,20 @@ def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tupl
 
     nested = _nested([unit.module.path for unit in ours])
 
+    def beside(unit: int, known: Mapping[int, int]) -> list[int]:
+        """Return which of the units with a partner share the most modules with one, and any at all."""
+        depths = {other: _shared(ours[unit].module.path, ours[other].module.path) for other in known}
+        return [other for other, depth in depths.items() if depth == max(depths.values()) > 0]
+
     def choose(unit: int, like: Sequence[int], free: Sequence[int], known: Mapping[int, int]) -> int:
         """Return the partner that lies in, or holds, the ``known`` partners of what the unit lies in, or holds.
 
-        Where these tell of none it is the one that names give beyond doubt, else the one listed at the same place.
-        Which inputs of the model lead there, and to which outputs it leads, comes before the place.
+        Where these tell of none it is the one that names give beyond doubt, then the one in the module of what has
+        a partner and lies beside the unit, else the one listed at the same place. Which inputs of the model lead there,
+        and to which outputs it leads, comes before the place.
         """
-        partners = [(theirs[known[other]].module.path, inner) for other, inner in nested[unit] if other in known]
-        nests = [sum(_is_nested(path, theirs[j].module.path, inner) for path, inner in partners) for j in free]
+        around = [(theirs[known[other]].module.path, inner) for other, inner in nested[unit] if other in known]
+        nests = [sum(_is_nested(path, theirs[j].module.path, inner) for path, inner in around) for j in free]
         if nests.count(max(nests)) == 1:
             return free[nests.index(max(nests))]
         sure = agreement([ours[i].path for i in like], [theirs[j].path for j in free])
@@ -51,6 +58,13 @@ def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tupl
         named = [n for n in range(len(free)) if sure[row, n] >= SURE and (sure[:, n] >= SURE).sum() == 1]
         if len(named) == 1:
             return free[named[0]]
+        partners = [theirs[known[other]] for other in beside(unit, known)]
+        shared = [sum(_shared(one.module.path, theirs[j].module.path) for one in partners) for j in free]
+        near = (
+            [i for i in like if beside(i, known) == beside(unit, known)],
+            [j for j, depth in zip(free, shared, strict=True) if depth == max(shared)],
+        )
+        like, free = near if len(near[0]) == len(near[1]) else (like, free)
         for mine, yours in ends():
             near = [i for i in like if mine[i] == mine[unit]], [j for j in free if yours[j] == mine[unit]]
             like, free = near if len(near[0]) == len(near[1]) else (like, free)
@@ -58,6 +72,12 @@ def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tupl
         return sorted(free, key=lambda j: ranks[1][theirs[j]])[place]
 
     return choose
+
+
+def _shared(path: str, other: str) -> int:
+    """Return how many modules around both of two there are below the model."""
+    names = zip(path.split("."), other.split("."), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda both: both[0] == both[1], names)) if path and other else 0
 
 
 def _nested(paths: Sequence[str]) -> list[list[tuple[int, bool]]]:
