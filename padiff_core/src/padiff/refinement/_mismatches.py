@@ -107,7 +107,7 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         # What follows was wrong too, though it was fed: now it is right, or wrong by itself.
         wrong += [pair for pair in unspoilt if pair in later_ends or not behind[pair.key] & left]
     if len(doubtful) > 1:
-        hidden = [pair for pair in doubtful if pair.key in sure - own and pair not in wrong]
+        hidden = [pair for pair in doubtful if pair.key in (ended & sure) - begun - own and pair not in wrong]
         wrong += [pair for pair in hidden[:_SINGLY] if not spoils_without(pair, [pair])]
         masked = [pair for pair in wrong if _is_masked(pair, again, seen.keys(), second_judge)]
         wrong = _but_spoiled(masked, wrong, lambda pair: spoils_without(pair, [pair]))
