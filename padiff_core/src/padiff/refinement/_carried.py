@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import GUESSED, Alignment, Pair
+from padiff.forcing import Spot
 from padiff.judging import Judge, Suspicion
 from padiff.numerics import ORDER
 from padiff.parameters import Correspondence
@@ -86,7 +87,7 @@ def without_made_inside(correspondence: Correspondence, evidence: Evidence) -> C
         taken = [(token, theirs.token) for token, theirs in leaves if token == spot.reference.token]
         pairs = [one for one in correspondence.alignment.pairs if _begins(one) and set(taken) & {*_tokens(one)}]
         inside = {call.key for pair in pairs for call in pair.candidate.subtree()}
-        behind = {key for key, one in seen.items() if one.pair.key in inside}
+        behind = {key for key, one in seen.items() if one.pair.key in inside and _takes_itself(one.spot, taken)}
         if spot.pair not in pairs or not behind:
             continue
         calls = correspondence.alignment
@@ -99,6 +100,12 @@ def without_made_inside(correspondence: Correspondence, evidence: Evidence) -> C
         if halved and left.keys() < seen.keys():
             return without_made_inside(other, evidence)
     return correspondence
+
+
+def _takes_itself(spot: Spot | None, taken: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a call inside takes, on one side, what the call around is given there."""
+    here = [] if spot is None else [both for both in _tokens(spot.pair) if both[0] == spot.reference.token]
+    return any(both[side] == one[side] for both in here for one in taken for side in (0, 1))
 
 
 def _differing(judge: Judge) -> dict[tuple[Any, ...], Suspicion]:
