@@ -62,7 +62,7 @@ def test_no_gradient_is_asked_of_an_input_that_a_function_refuses(
         set() if factor == 2 else {("", Phase.FORWARD)}
     ), str(report)
     (note,) = (note.text for note in report.notes if note.kind == "inert_inputs")
-    assert note.startswith(f"no gradient was asked of input {repr('w') if named else '[1]'}, which")
+    assert note.startswith(f"no gradient was asked of input {repr('w') if named else '[1]'}: a function takes")
 
 
 def test_a_model_that_refuses_more_than_gradients_raises_as_before() -> None:

@@ -15,8 +15,8 @@ from padiff.alignment import LayerMap
 from padiff.engine._adapt import Prepared, Request, adapted
 from padiff.engine._checks import with_known_options
 from padiff.engine._explained import explain_code
+from padiff.engine._inert import without_refused, without_targets
 from padiff.engine._laid_open import explain_kinks, laid_open
-from padiff.engine._refused import without_refused
 from padiff.engine._run import Run
 from padiff.errors import ForwardError
 from padiff.garbage import collecting_seldom
@@ -74,10 +74,13 @@ def diff(
                 run = Run(prepared, progress, stack, SharedStore if shared else ValueStore)
                 for step in range(options.steps):
                     run.step(step)
-                explain_kinks(run, prepared, stack)
-                explain_code(run, partial(prepare, attrs.evolve(request, optimizers=None)), stack)
-                run = laid_open(run, prepared, stack)
-                return run.report(prepared.notes, time.perf_counter() - started)
+                other = without_targets(request, run, prepare)
+                if other is None:
+                    explain_kinks(run, prepared, stack)
+                    explain_code(run, partial(prepare, attrs.evolve(request, optimizers=None)), stack)
+                    run = laid_open(run, prepared, stack)
+                    return run.report(prepared.notes, time.perf_counter() - started)
+            return compared(other)
 
         try:
             return compared(request)

@@ -146,7 +146,8 @@ NOTES: Mapping[str, Phrase] = {
     ),
     "modes_differ": "the reference ran in {reference} mode, the candidate in {candidate} mode",
     "inert_inputs": (
-        "no gradient was asked of input {paths:few}, which a function takes only without one (torch: weights of a loss)"
+        "no gradient was asked of input {paths:few}: a function takes it only without one, or sends it none (weights, "
+        "or targets, of a loss)"
     ),
     "inputs_cast": "float64 inputs were cast to the dtype of the reference's parameters",
     "mapping_rule_unused": "a rule of the mapping file did nothing: {place} ({rule}): {why}",

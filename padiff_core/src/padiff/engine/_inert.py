@@ -1,0 +1,101 @@
+"""Ask no gradient of inputs that a function takes only without one, or sends none to: weights and targets of a loss.
+
+torch refuses the former where they require a gradient; of the latter Paddle's losses have none, and torch's do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import attrs
+
+from padiff.engine._adapt import Prepared, Request
+from padiff.engine._checks import named_arrays
+from padiff.engine._run import Run
+from padiff.errors import PadiffError
+from padiff.forcing import Side
+from padiff.judging import is_frameworks
+from padiff.numerics import is_float
+from padiff.options import DiffOptions
+from padiff.recording import Task
+from padiff.report import SIDES, Evidence
+from padiff.trace import Trace, temporary_store
+
+
+def without_refused(request: Request, prepared: Prepared) -> Request | None:
+    """Return the request without gradients of the inputs that a model refuses; None where it raised for another reason.
+
+    What one side refuses is not asked of the other either, where both are given as many arrays.
+    """
+    ours, theirs = (_refused(side, task) for side, task in zip(prepared.sides, prepared.tasks, strict=True))
+    if len({sum(1 for _ in named_arrays(task)) for task in prepared.tasks}) == 1:
+        ours = theirs = ours | theirs
+    return _with(request, ours, theirs)
+
+
+def _with(request: Request, ours: Iterable[int], theirs: Iterable[int]) -> Request | None:
+    found = request.inert[0].union(ours), request.inert[1].union(theirs)
+    return None if found == request.inert else attrs.evolve(request, inert=found)
+
+
+def _refused(side: Side, task: Task) -> frozenset[int]:
+    """Return which arrays among the arguments a side takes only without gradients."""
+    floats = frozenset(index for index, (_, array) in enumerate(named_arrays(task)) if is_float(array))
+    asked = floats - task.inert
+    if not (task.backward and asked) or _runs(side, task, task.inert) or not _runs(side, task, floats):
+        return frozenset()
+    alone = frozenset(index for index in asked if not _runs(side, task, floats - {index}))
+    return alone or asked
+
+
+def _runs(side: Side, task: Task, inert: frozenset[int]) -> bool:
+    with temporary_store() as store:
+        try:
+            side.record(attrs.evolve(task, inert=inert, ends=True), store, values=False)
+        except PadiffError:
+            return False
+        return True
+
+
+def without_targets(request: Request, run: Run, prepare: Callable[[Request, DiffOptions], Prepared]) -> Request | None:
+    """Return the request without gradients of inputs that come on one side alone, since the other's function has none.
+
+    None where there are none such: what the other side's own code detaches is a fault. An optimizer has stepped.
+    """
+    found = [(one.what.index, one.evidence) for one in run.outcome.findings if one.rests_on("gradient_to_one")]
+    if not found or run.correspondence is None or run.options.optimizers:
+        return None
+    prepared = prepare(request, attrs.evolve(run.options, operations=True, steps=1))
+    ties = dict(run.correspondence.alignment.pairs[0].inputs)
+    cut = {
+        (index, ties[index]) for index, told in found if index in ties and _is_sent_none(prepared, index, ties, told)
+    }
+    return _with(request, (ours for ours, _ in cut), (theirs for _, theirs in cut))
+
+
+def _is_sent_none(prepared: Prepared, index: int, ties: dict[int, int], told: Iterable[Evidence]) -> bool:
+    alone = next(one.figures["side"] for one in told if one.kind == "gradient_to_one")
+    ours = alone != SIDES[0]  # the other side is asked
+    side, task = prepared.sides[not ours], prepared.tasks[not ours]
+    with temporary_store() as store:
+        try:
+            return _sends_none(side.record(task, store, values=False), index if ours else ties[index])
+        except PadiffError:
+            return False
+
+
+def _sends_none(trace: Trace, index: int) -> bool:
+    """Return whether an input, and what is made of it, meets what else carries a gradient, and nothing detaches it."""
+    made, meets = {trace.root.inputs[index].token}, False
+    for call in trace.calls:
+        taken = [leaf for leaf in call.inputs if leaf.token in made]
+        given = [leaf for leaf in call.outputs if "float" in leaf.dtype]
+        if call.children or not (taken and given and (call.module.operation or is_frameworks(call.module))):
+            continue
+        if not all(leaf.differentiable for leaf in (*taken, *given)):
+            return False
+        if any(leaf.differentiable and leaf.token not in made for leaf in call.inputs):
+            meets = True
+        else:
+            made.update(leaf.token for leaf in given)
+    return meets
