@@ -1,6 +1,6 @@
 """Ask no gradient of inputs that a function takes only without one, or sends none to: weights and targets of a loss.
 
-torch refuses the former where they require a gradient; of the latter Paddle's losses have none, and torch's do.
+torch refuses weights that require a gradient. Paddle's losses send their targets no gradient, torch's do.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Names outrank what the dataflow leaves open, and are never taken against it.
 
 from __future__ import annotations
 
-import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 
@@ -37,10 +37,22 @@ def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tupl
 
     nested = _nested([unit.module.path for unit in ours])
 
-    def beside(unit: int, known: Mapping[int, int]) -> list[int]:
-        """Return which of the units with a partner share the most modules with one, and any at all."""
-        depths = {other: _shared(ours[unit].module.path, ours[other].module.path) for other in known}
-        return [other for other, depth in depths.items() if depth == max(depths.values()) > 0]
+    homes = [[[*filter(None, upwards(unit.module.path))] for unit in units] for units in (ours, theirs)]
+    """Of each side's units, the modules that they lie in, but for the model, the innermost first."""
+
+    def beside(unit: int, like: Sequence[int], free: Sequence[int], known: Mapping[int, int]) -> tuple[list[int], ...]:
+        """Return which of the units lie in the innermost module with one that has a partner, and which beside these."""
+        told = {home for other in known for home in homes[0][other]}
+
+        def innermost(one: int) -> str | None:
+            return next((home for home in homes[0][one] if home in told), None)
+
+        place = innermost(unit)
+        partners = (partner for other, partner in known.items() if place in homes[0][other])
+        counts = Counter(home for partner in partners for home in homes[1][partner])
+        shared = [sum(counts[home] for home in homes[1][j]) for j in free]
+        near = [j for j, count in zip(free, shared, strict=True) if count == max(shared)]
+        return [i for i in like if innermost(i) == place], near
 
     def choose(unit: int, like: Sequence[int], free: Sequence[int], known: Mapping[int, int]) -> int:
         """Return the partner that lies in, or holds, the ``known`` partners of what the unit lies in, or holds.
@@ -58,12 +70,7 @@ def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tupl
         named = [n for n in range(len(free)) if sure[row, n] >= SURE and (sure[:, n] >= SURE).sum() == 1]
         if len(named) == 1:
             return free[named[0]]
-        partners = [theirs[known[other]] for other in beside(unit, known)]
-        shared = [sum(_shared(one.module.path, theirs[j].module.path) for one in partners) for j in free]
-        near = (
-            [i for i in like if beside(i, known) == beside(unit, known)],
-            [j for j, depth in zip(free, shared, strict=True) if depth == max(shared)],
-        )
+        near = beside(unit, like, free, known)
         like, free = near if len(near[0]) == len(near[1]) else (like, free)
         for mine, yours in ends():
             near = [i for i in like if mine[i] == mine[unit]], [j for j in free if yours[j] == mine[unit]]
@@ -72,12 +79,6 @@ def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tupl
         return sorted(free, key=lambda j: ranks[1][theirs[j]])[place]
 
     return choose
-
-
-def _shared(path: str, other: str) -> int:
-    """Return how many modules around both of two there are below the model."""
-    names = zip(path.split("."), other.split("."), strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda both: both[0] == both[1], names)) if path and other else 0
 
 
 def _nested(paths: Sequence[str]) -> list[list[tuple[int, bool]]]:
