@@ -71,3 +71,31 @@ def test_targets_that_a_loss_sends_no_gradient_are_no_fault(factor: float, insid
 def test_targets_that_code_detaches_are(smooth: Callable[[Any], Any]) -> None:
     report = padiff.diff(Ours(), Theirs(smooth, False, 1.0), (X, Y))
     assert [(source.what.kind, source.what.name) for source in report.sources] == [("input_gradient", "y")], str(report)
+
+
+class Gated(torch.nn.Module):
+    """Two inputs meet each other before they meet a parameter; a port may detach what they make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(6))
+
+    def forward(self, x: Any, gate: Any) -> Any:
+        return x * gate * self.weight
+
+
+class GatedPort(paddle.nn.Layer):
+    def __init__(self, detached: bool) -> None:
+        super().__init__()
+        self.weight, self.detached = self.create_parameter([6]), detached
+
+    def forward(self, x: Any, gate: Any) -> Any:
+        joined = x * gate
+        return (joined.detach() if self.detached else joined) * self.weight
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_what_several_inputs_make_together_is_not_excused_where_it_is_detached(detached: bool) -> None:
+    report = padiff.diff(Gated(), GatedPort(detached), (X, R.random((4, 6), dtype=np.float32)))
+    assert report.aligned is not detached, str(report)
+    assert {source.what.name for source in report.sources} == ({"x", "gate"} if detached else set())

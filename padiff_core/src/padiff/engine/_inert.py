@@ -5,7 +5,7 @@ torch refuses weights that require a gradient. Paddle's losses send their target
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 import attrs
 
@@ -18,7 +18,7 @@ from padiff.judging import is_frameworks
 from padiff.numerics import is_float
 from padiff.options import DiffOptions
 from padiff.recording import Task
-from padiff.report import SIDES, Evidence
+from padiff.report import SIDES, Finding
 from padiff.trace import Trace, temporary_store
 
 
@@ -62,40 +62,53 @@ def without_targets(request: Request, run: Run, prepare: Callable[[Request, Diff
 
     None where there are none such: what the other side's own code detaches is a fault. An optimizer has stepped.
     """
-    found = [(one.what.index, one.evidence) for one in run.outcome.findings if one.rests_on("gradient_to_one")]
+    found = [one for one in run.outcome.findings if one.rests_on("gradient_to_one")]
     if not found or run.correspondence is None or run.options.optimizers:
         return None
+    ties = run.correspondence.alignment.pairs[0].inputs
     prepared = prepare(request, attrs.evolve(run.options, operations=True, steps=1))
-    ties = dict(run.correspondence.alignment.pairs[0].inputs)
-    cut = {
-        (index, ties[index]) for index, told in found if index in ties and _is_sent_none(prepared, index, ties, told)
-    }
+    cut: set[tuple[int, int]] = set()
+    for at, (side, task) in enumerate(zip(prepared.sides, prepared.tasks, strict=True)):
+        lacking = {one.what.index for one in found if _side_with(one) != SIDES[at]}
+        tied = {tie for tie in ties if tie[0] in lacking}
+        none = _sent_none(side, task, {tie[at] for tie in tied}) if tied else set()
+        cut |= {tie for tie in tied if tie[at] in none}
     return _with(request, (ours for ours, _ in cut), (theirs for _, theirs in cut))
 
 
-def _is_sent_none(prepared: Prepared, index: int, ties: dict[int, int], told: Iterable[Evidence]) -> bool:
-    alone = next(one.figures["side"] for one in told if one.kind == "gradient_to_one")
-    ours = alone != SIDES[0]  # the other side is asked
-    side, task = prepared.sides[not ours], prepared.tasks[not ours]
+def _side_with(finding: Finding) -> str:
+    """Return the side on which alone a gradient comes."""
+    return next(str(one.figures["side"]) for one in finding.evidence if one.kind == "gradient_to_one")
+
+
+def _sent_none(side: Side, task: Task, lacking: Set[int]) -> set[int]:
+    """Return those of the inputs lacking a gradient to which a function sends none."""
     with temporary_store() as store:
         try:
-            return _sends_none(side.record(task, store, values=False), index if ours else ties[index])
+            trace = side.record(task, store, values=False)
         except PadiffError:
-            return False
+            return set()
+        return {index for index in lacking if _sends_none(trace, index, lacking)}
 
 
-def _sends_none(trace: Trace, index: int) -> bool:
-    """Return whether an input, and what is made of it, meets what else carries a gradient, and nothing detaches it."""
-    made, meets = {trace.root.inputs[index].token}, False
+def _sends_none(trace: Trace, index: int, lacking: Set[int]) -> bool:
+    """Return whether an input, and what is made of it, meets what gets a gradient, and nothing detaches it before.
+
+    What is made of inputs ``lacking`` one alone gets none either: these excuse each other of nothing.
+    """
+    own, without = {trace.root.inputs[index].token}, {trace.root.inputs[one].token for one in lacking}
+    meets = False
     for call in trace.calls:
-        taken = [leaf for leaf in call.inputs if leaf.token in made]
+        taken = [leaf for leaf in call.inputs if leaf.token in without]
         given = [leaf for leaf in call.outputs if "float" in leaf.dtype]
         if call.children or not (taken and given and (call.module.operation or is_frameworks(call.module))):
             continue
-        if not all(leaf.differentiable for leaf in (*taken, *given)):
+        mine = any(leaf.token in own for leaf in taken)
+        if mine and not all(leaf.differentiable for leaf in (*taken, *given)):
             return False
-        if any(leaf.differentiable and leaf.token not in made for leaf in call.inputs):
-            meets = True
+        if any(leaf.differentiable and leaf.token not in without for leaf in call.inputs):
+            meets |= mine
         else:
-            made.update(leaf.token for leaf in given)
+            made = {leaf.token for leaf in given}
+            own, without = own | made if mine else own, without | made
     return meets
