@@ -327,6 +327,8 @@ def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["map", "my_port:build", "my_port:build", "--step", "1"], "--step chooses of what was recorded"),
         (["diff", "my_port:build", "my_port:build", "--atol", "small"], "'small' is not a number from 0"),
+        (["map", "my_port:build", "my_port:build", "--timeout", "9"], "--timeout is for a model in a process"),
+        (["compare", "run_a", "run_b", "--timeout", "9"], "Hint: --candidate-python PYTHON, or leave --timeout out"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_told(
@@ -476,6 +478,7 @@ def test_what_is_mistyped_is_suggested_in_two_lines(
         ("--max 1", "--max without --metric", "--metric NAME --max X"),
         ("--metric rel_l2 --atol 1 --rtol 1", "--atol and --rtol beside --metric", "--metric NAME"),
         ("--steps 3", "--steps without --optimizers", "--optimizers SPEC"),
+        ("--timeout 9", "--timeout is for a model in a process", "--reference-python or --candidate-python PYTHON"),
         ("--format jsn", "there is no format 'jsn'", "did you mean 'json'?"),
     ],
 )

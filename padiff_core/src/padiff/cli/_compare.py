@@ -55,6 +55,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
         if getattr(arguments, option) is not None:
             msg = f"--{option.replace('_', '-')} serves a model that is run, and none is named.\nHint: --force SPEC."
             raise UsageError(msg)
+    _sides.check(arguments, "candidate")
     if arguments.force is not None and arguments.cache is not None:
         msg = "--cache keeps what is measured of two recorded runs, and with --force a model is run here.\n"
         raise UsageError(msg + "Hint: leave --cache out, or record the model, and compare both runs.")

@@ -52,6 +52,7 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> tuple[int, str]:
     """Return the exit status, and what belongs on stdout."""
     _tolerance.check(arguments)
+    _sides.check(arguments, "reference", "candidate")
     require_inputs(arguments, "diff REFERENCE CANDIDATE --inputs my_port:inputs [OPTIONS]")
     if arguments.steps > 1 and not arguments.optimizers:
         msg = "--steps without --optimizers: every step would be the same.\nHint: --optimizers SPEC --steps N."

@@ -45,6 +45,7 @@ def run(arguments: argparse.Namespace) -> tuple[int, str]:
     """Return the exit status, and what belongs on stdout."""
     from padiff.trace import is_url
 
+    _sides.check(arguments, "reference", "candidate")
     runs = [is_url(name) or Path(name).exists() for name in (arguments.reference, arguments.candidate)]
     if any(runs) and not all(runs):
         raise UsageError(_ONE_RUN)

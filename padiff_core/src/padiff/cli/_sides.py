@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from padiff.cli._order import import_in_order
-from padiff.cli._parser import number
+from padiff.cli._parser import UsageError, number
 from padiff.import_string import SpecError, called, guarded, load, parameters
 
 if TYPE_CHECKING:
@@ -21,6 +21,15 @@ def add_arguments(parser: argparse.ArgumentParser, *sides: str) -> None:
         parser.add_argument(f"--{side}-python", metavar="PYTHON", help=text)
     text = "seconds without an answer after which such a process counts as hanging (default: wait)"
     parser.add_argument("--timeout", metavar="N", type=number(), help=text)
+
+
+def check(arguments: argparse.Namespace, *sides: str) -> None:
+    """Raise `UsageError` where processes get a timeout, and none of the ``sides`` runs in one of its own."""
+    options = [f"--{side}-python" for side in sides]
+    if arguments.timeout is not None and all(getattr(arguments, f"{side}_python") is None for side in sides):
+        msg = "--timeout is for a model in a process of its own, and no model has one.\n"
+        msg += f"Hint: {' or '.join(options)} PYTHON, or leave --timeout out."
+        raise UsageError(msg)
 
 
 class Sides:
