@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
+import pytest
 import torch
 
 import padiff
@@ -49,3 +52,46 @@ def test_a_gradient_penalty_is_aligned() -> None:
 def test_another_weight_of_the_penalty_is_the_only_source() -> None:
     report = padiff.diff(Critic(), Turned(1.0), (X,))
     assert [(found.candidate.path, found.what.kind) for found in report.sources] == [("", "output")], report
+
+
+def judge(framework: Any) -> Any:
+    nn = framework.nn
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def recorded(folder: Path, model: Any, make: Any, grad: Any, step: Any, weight: float = 10.0) -> None:
+    """Train a critic as scripts do: the penalty is on its gradient by a batch, which is a leaf."""
+    with padiff.record(model, folder) as recorder:
+        for x in (X, X[::-1].copy()):
+            real = make(x)
+            judged = model(real)
+            (gradient,) = grad(judged.sum(), real, create_graph=True)
+            loss = (1 - judged).mean() + weight * (gradient**2).sum(1).mean()
+            loss.backward()
+            step()
+            recorder.step(loss)
+
+
+@pytest.mark.parametrize("weight", [10.0, 9.0])
+def test_a_penalty_in_a_script_is_aligned_or_one_source(tmp_path: Path, weight: float) -> None:
+    """Torch runs the hooks of a leaf in `torch.autograd.grad` too, and Paddle in `paddle.grad` none."""
+    ours, theirs = judge(torch), judge(paddle)
+    padiff.transfer(ours, theirs)
+    adam = torch.optim.Adam(ours.parameters(), 0.01)
+    other = paddle.optimizer.Adam(0.01, parameters=theirs.parameters())
+    native = paddle.base.core.eager.run_partial_grad
+
+    def step() -> None:
+        adam.step()
+        adam.zero_grad()
+
+    def turn() -> None:
+        other.step()
+        other.clear_grad()
+
+    recorded(tmp_path / "a", ours, lambda x: torch.from_numpy(x).requires_grad_(), torch.autograd.grad, step)
+    make = partial(paddle.to_tensor, stop_gradient=False)
+    recorded(tmp_path / "b", theirs, make, paddle.grad, turn, weight)
+    assert paddle.base.core.eager.run_partial_grad is native
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [found.candidate.path for found in report.sources] == ([] if weight == 10 else [""]), report

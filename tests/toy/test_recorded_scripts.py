@@ -141,16 +141,17 @@ def adversarial(
     known: bool = True,
     scale: float = 1.0,
     paired: bool = False,
+    more: float = 0.0,
 ) -> None:
     """Train two modules in turns, each by its own optimizer; a critic may be frozen as the maker is trained.
 
-    Where its losses are ``paired`` its last bias gets a gradient of zeros.
+    Where its losses are ``paired`` its last bias gets a gradient of zeros. It is given so much ``more`` than was made.
     """
     optimizers = [rows.SGD(one.parameters(), 0.1) for one in (model.critic, model.maker)]
     with padiff.record(model, folder, optimizer=optimizers if known else None) as recorder:
         for x in batches():
             fake = detached(model.maker(rows.Tensor(x.copy()))[0])
-            judged = model.critic(fake)[0]
+            judged = model.critic(fake + np.float32(more))[0]
             loss = judged.mean() - model.critic(rows.Tensor(x.copy()))[0].mean() if paired else (judged * judged).mean()
             loss.backward()
             optimizers[0].step() if known else STEP(optimizers[0])
@@ -190,6 +191,29 @@ def test_gradients_that_no_optimizer_steps_with_are_no_difference(tmp_path: Path
     assert report.aligned, str(report)
     (note,) = {(note.kind, note.data["side"]) for note in report.notes if note.kind == "unused_gradients"}
     assert note[1] == ("candidate" if side == "a" else "reference")
+
+
+class Rounding(Tower):
+    """What rounds by more than inputs that are the same on both sides may differ."""
+
+    def forward(self, x: Any) -> Any:
+        out, inner = super().forward(x)
+        return out * np.float32(1 + 2e-6), inner
+
+
+@pytest.mark.parametrize("more", [0.0, 1e-4])
+def test_what_a_script_hands_on_may_be_as_far_apart_as_what_it_was_given(tmp_path: Path, more: float) -> None:
+    np.random.seed(0)
+    models = Pair(), Pair()
+    models[1].maker = Rounding()
+    same(*models)
+    adversarial(tmp_path / "a", models[0])
+    adversarial(tmp_path / "b", models[1], more=more)
+    found = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert [(one.step, one.candidate.path, one.cause.name) for one in found if one.cause] == (
+        [(0, "critic", "inputs")] if more else []
+    )
+    assert len(found) == bool(more)
 
 
 def in_one_step(

@@ -14,6 +14,7 @@ import paddle
 from paddle.autograd import PyLayer
 
 from padiff.adapter import Array, Dtypes, Hook, NativeTensor, Tensor, array_at, dtypes, handed_on
+from padiff_paddle.grads import LEAVES
 from padiff_paddle.versions import PADDLE
 
 # Paddle has no tensors of the unsigned integers above 8 bits, and would read uint16 as bfloat16.
@@ -191,7 +192,10 @@ class PaddleTensor(NativeTensor):
                 failures.append(error)
                 return None
 
-        return Hook(self.native.register_hook(arrived).remove)
+        hook = Hook(self.native.register_hook(arrived).remove)
+        if self.native.is_leaf:
+            hook.add(LEAVES.add(self.native, arrived))
+        return hook
 
     def swapped(self, array: Array) -> Any:
         """Return a native tensor with the array's bits, through which gradients pass to this one."""

@@ -86,8 +86,9 @@ def starts(finding: Finding, alignment: Alignment) -> bool:
 def _with_the_loss(found: Sequence[Finding], first: Sequence[Finding]) -> Iterator[Finding]:
     """Yield findings without the ``first`` of the backward pass as sources, where the loss is one.
 
-    The loss has the factor of these as its cause, where it is that; another factor is another fault. Where no value is
-    sent another gradient inside, what it sends to parameters past the calls (a gradient's own norm) is no source.
+    The loss has the factor of these as its cause, where it is that; another factor is another fault. What it sends past
+    all that is given (by a gradient's own norm) is no source: to parameters, where no value is sent another gradient
+    inside, and to these values too, where none is that the backward pass starts from.
     """
     loss = next((one for one in found if one.phase is Phase.LOSS and one.source), None)
     scaled = next((one.cause for one in first if one.is_caused_by("loss_scaled", "loss_of_each_batch")), None)
@@ -95,8 +96,9 @@ def _with_the_loss(found: Sequence[Finding], first: Sequence[Finding]) -> Iterat
         yield from found
         return
     inside = any(one.source and one.what.kind in _SENT for one in found if one not in first)
+    kinds = ("parameter_gradient", *(() if first else _SENT)) if not (first and inside) else ()
     for one in found:
-        past = not inside and one.what.kind == "parameter_gradient" and one.cause is None
+        past = one.what.kind in kinds and one.cause is None and not one.rests_on("gradient_cut")
         if one is loss:
             cause = one.cause or scaled
             yield attrs.evolve(one, cause=cause, evidence=(*one.evidence, *(() if cause else _sent(first))))
