@@ -177,3 +177,38 @@ def test_buffers_that_begin_as_one_are_told_by_what_a_step_leaves(tmp_path: Path
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert len({(one.step, one.phase) for one in report.sources}) == sources, str(report)
     assert report.aligned is not bool(sources)
+
+
+class Bank(rows.Module):
+    """A layer that a script calls, a queue of what that gave, and numbers that nobody uses."""
+
+    def __init__(self, idle: float = 0.0) -> None:
+        self.encoder = rows.Linear(SIZE, SIZE)
+        self.queue = rows.buffer(np.ones((2 * ROWS, SIZE), np.float32))
+        self.idle = rows.buffer(np.full(3, idle, np.float32))
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("fault", "phase", "step"), [(None, None, 0), ("stuck", Phase.BUFFER, 0), ("scaled", Phase.LOSS, 0)]
+)
+def test_a_queue_that_a_script_fills_is_compared(tmp_path: Path, fault: Any, phase: Any, step: int) -> None:
+    """It was told a step later, where the loss is made of it; what was made wrongly for both is the loss's."""
+    np.random.seed(0)
+    models = Bank(), Bank(idle=1.0)
+    padiff.transfer(models[0].encoder, models[1].encoder)
+    for number, (model, name) in enumerate(zip(models, "ab", strict=True)):
+        wrong, rng = fault if number else None, np.random.default_rng(1)
+        with padiff.record(model, tmp_path / name) as recorder:
+            for turn in range(2):
+                y = model.encoder(rows.Tensor(rng.standard_normal((ROWS, SIZE), dtype=np.float32)))
+                y = y * np.float32(2) if wrong == "scaled" else y
+                loss = (y * model.queue.data[:ROWS].copy() * y).mean()
+                loss.backward()
+                if wrong != "stuck":
+                    model.queue.data[turn * ROWS : (turn + 1) * ROWS] = y.data
+                recorder.step(float(loss.data))
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [(one.phase, one.step) for one in report.sources] == ([(phase, step)] if phase else []), str(report)

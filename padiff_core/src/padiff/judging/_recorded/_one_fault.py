@@ -17,22 +17,24 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
     """Return findings of which those are no sources that tell of a fault which another one tells.
 
     A loss that is another from the same outputs, and what the backward pass starts from. What one setting of a module
-    does to its output, and to its buffers. What a script gives to a model that was made of what differed before. The
-    order in which two optimizers step: each in front of calls that the other side's are behind.
+    does to its output, and to its buffers. What a script gives to a model that was made of what differed before, or
+    keeps where it makes a loss of it too. The order in which two optimizers step: each in front of calls that the other
+    side's are behind.
     """
     first = [one for one in found if one.source and starts(one, alignment)]
     begun = (pair for one in first if (pair := pair_of(one, alignment)) is not None)
     sent = {leaf.token for pair in begun for _, leaf in pair.made}
     forward = {one.candidate.path for one in found if one.source and one.phase is Phase.FORWARD}
     kept = {one.candidate.path for one in found if one.source and one.phase is Phase.BUFFER and one.cause is not None}
-    behind = _behind(found, alignment)
+    behind, lost = _behind(found, alignment), any(one.source and one.phase is Phase.LOSS for one in found)
     seen: set[tuple[str | None, str]] = set()
     told = []
     for one in _with_the_loss(found, first):
         timed = one.is_caused_by("stepped_before")
         key, pair = ("", "timed") if timed else (one.candidate.path, str(one.cause)), pair_of(one, alignment)
         again = one.cause is not None and key in seen
-        again |= one.phase is Phase.BUFFER and one.cause is None and one.candidate.path in forward
+        kept_too = one.phase is Phase.BUFFER and one.cause is None
+        again |= kept_too and (one.candidate.path in forward or (lost and pair is None))
         again |= one.phase is Phase.FORWARD and one.candidate.path in kept and _is_read(one, alignment)
         again |= one.rests_on("other_inputs") and pair in behind
         again |= pair is not None and _token(one, pair) in sent

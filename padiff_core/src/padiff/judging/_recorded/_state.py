@@ -30,15 +30,14 @@ def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) ->
     called, convention = leaps.reference.by_module(), 0.0
     matches = [(match, leaps.alignment.using(match.candidate.module.path)) for match in known.matches]
     for match, users in sorted(matches, key=lambda one: is_scripts_state(one[0], leaps.meter.traces)):
-        if users or any(link.role in _RUNNING for link in match.links):  # a copy of a model, say, that nobody calls yet
-            calls = called.get(match.reference.module.path, [])
-            for one in _buffers(leaps, match, calls, users, convention):
-                if isinstance(one, float):
-                    convention = max(convention, one)
-                    frameworks = [model.framework for model in leaps.meter.models]
-                    yield Note("running_variance", dict(zip(SIDES, frameworks, strict=True)))
-                else:
-                    yield one
+        calls = called.get(match.reference.module.path, [])
+        for one in _buffers(leaps, match, calls, users, convention):
+            if isinstance(one, float):
+                convention = max(convention, one)
+                frameworks = [model.framework for model in leaps.meter.models]
+                yield Note("running_variance", dict(zip(SIDES, frameworks, strict=True)))
+            else:
+                yield one
     for match, users in matches if backward else ():
         yield from _gradients(leaps, match, users or leaps.alignment.tops)  # a script uses what it holds itself
 
@@ -74,7 +73,7 @@ def _buffers(
     ]
     for link in (link for link in match.links if link.buffer):
         size = meter.of_link(link, "buffer")
-        if size is None:
+        if size is None or not (users or read or size.difference.equal or _is_moved(meter, link)):
             continue
         variance = link.role == "running_var"
         if link.role == "running_mean":
@@ -85,6 +84,13 @@ def _buffers(
             what = What("updated_buffer", link.candidate.part.parameter)
             home = (users or leaps.alignment.pairs)[0]
             yield from _suspicions(leaps, _of_buffer(leaps, size, makers), home, link, Phase.BUFFER, what)
+
+
+def _is_moved(meter: Meter, link: Link) -> bool:
+    """Return whether a script changes what no call uses on either side, as far as that is known."""
+    steps = zip(*(meter.held(link, when) for when in ("before", "buffer")), strict=True)
+    sizes = (size_of(before, after) for before, after in steps)
+    return any(size is not None and not size.difference.equal for size in sizes)
 
 
 def _of_buffer(leaps: Leaps, size: Size, makers: list[Pair]) -> tuple[Ruling, bool]:
