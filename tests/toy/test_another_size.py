@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,28 +142,31 @@ def test_another_size_is_named_where_it_arises_and_what_it_spoils_is_no_source(
 class Packed(rows.Module):
     """A layer on all steps in one axis and one more, which the code takes apart again, as of a packed batch."""
 
-    def __init__(self) -> None:
-        self.layer, self.next = rows.Linear(4, 4), rows.Linear(4, 4)
+    def __init__(self, act: Callable[[Any], Any]) -> None:
+        self.layer, self.next, self.act = rows.Linear(4, 4), rows.Linear(4, 4), act
 
     def forward(self, x: Any) -> Any:
         steps = x.reshape(10, 4)
         y = self.layer(F.concat([steps, steps[:1]], 0))[:10].reshape(2, 5, 4)
-        return F.tanh(self.next(y)) * y
+        return F.tanh(self.next(self.act(y))) * y
 
 
 class Padded(columns.Layer):
-    def __init__(self, scale: float) -> None:
-        self.layer, self.next, self.scale = columns.Dense(4, 4), columns.Dense(4, 4), scale
+    def __init__(self, act: Callable[[Any], Any], scale: float) -> None:
+        self.layer, self.next, self.act, self.scale = columns.Dense(4, 4), columns.Dense(4, 4), act, scale
 
     def forward(self, x: Any) -> Any:
         y = self.layer(x)
-        return F.tanh(self.next(y)) * y * self.scale
+        return F.tanh(self.next(self.act(y))) * y * self.scale
 
 
-def test_another_size_that_was_meant_is_no_source_of_what_is_wrong_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("act", [lambda y: y, F.tanh], ids=["handed on", "made of it"])
+def test_another_size_that_was_meant_is_no_source_of_what_is_wrong_behind_it(
+    act: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where no operation was found, the layer that takes a packed batch was told in its place."""
     monkeypatch.setattr("padiff.judging._forced._slips.Search.slips", ([], False))
     x = np.random.default_rng(0).standard_normal((2, 5, 4)).astype(np.float32)
-    assert padiff.diff(Packed(), Padded(1.0), x).aligned
-    (source,) = padiff.diff(Packed(), Padded(1.1), x).sources
+    assert padiff.diff(Packed(act), Padded(act, 1.0), x).aligned
+    (source,) = padiff.diff(Packed(act), Padded(act, 1.1), x).sources
     assert (source.what.kind, source.between) == ("output", ("next", "end")), source

@@ -90,7 +90,7 @@ class Judge:
         """Whether values were left out of the comparison that both sides mask, by other numbers."""
         self._right: dict[Key, bool | None] = {}
         self.counts = Counting(bench, forced.alone)
-        self._openings = Openings(bench)
+        self._openings = Openings(bench, forced.checks)
 
     @cached_property
     def coverage(self) -> Coverage:

@@ -11,19 +11,25 @@ from functools import cached_property, partial
 import attrs
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench, Reader, Replayed, Spot
+from padiff.forcing import Bench, Check, Reader, Replayed, Spot
 from padiff.judging._forced._replays import Replays
 from padiff.judging._shapes import other_shape, sides_described
 from padiff.judging._suspicion import Ruling, Suspicion, value_at
-from padiff.numerics import Array, difference, is_suspect
+from padiff.numerics import Array, difference, is_suspect, numpy_dtype
 from padiff.report import Evidence, Figures, Verdict
 
 
 class Openings:
     """Know the calls that are given, or give, values of another shape: what is wrong behind is moved there."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, checks: Iterable[Check]) -> None:
         self._bench = bench
+        self._wrong = {
+            one.spot.candidate.token
+            for one in checks
+            if not one.backward and is_suspect(one.difference, numpy_dtype(one.spot.reference.dtype))
+        }
+        """The tensors of the candidate that are not what they stand for, where they are first taken or given."""
         self._fed: Replays[Replayed | None] = Replays.beside(bench.trace.store)
         """A call, and an opening inside of it -> what the call does where that is the reference's value."""
         self._whys: list[tuple[Pair, Pair]] = []
@@ -59,7 +65,7 @@ class Openings:
                 return _at(suspicion, opening, alignment, Evidence.of("right_when_given", call=call, name=name))
         # A call whose other shape the code behind makes the right one of was meant to give it.
         left = openings[:1] if suspicion.spot.reference.shape != suspicion.spot.candidate.shape else taken[:1]
-        first = next((one for one in left if _persists(one, suspicion.pair, alignment)), None)
+        first = next((one for one in left if self._persists(one, suspicion.pair)), None)
         return suspicion if first is None else _at(suspicion, first, alignment)
 
     def explain(self, suspicion: Suspicion) -> bool:
@@ -86,6 +92,31 @@ class Openings:
         setattr(fed, what, (*getattr(pair, what), tied))
         bench = attrs.evolve(self._bench, alignment=self._bench.alignment.with_pair(judged).with_pair(fed))
         return bench.tried(judged, False, own=False, backward=False)  # not of code that was written for its own shape
+
+    def _persists(self, opening: _Opening, owner: Pair) -> bool:
+        """Return whether all calls from an opening outwards give values of another size, too.
+
+        Where one side calls a module further times, the other may call it once on all that: then another size was
+        meant. So it was where the next call takes what the reference's takes, of what is made there, or is given just
+        that and fits: the code in between, of a batch that one side packs, makes the same of both.
+        """
+        pair: Pair | None = opening[0]
+        alignment, given = self._bench.alignment, opening[0].candidate
+        last, gives = max(call.index for call in given.subtree()), {leaf.token for leaf in given.outputs}
+        met = [one.candidate for one in alignment.pairs if one.candidate.index <= last]
+        known = {leaf.token for call in met for leaf in (*call.inputs, *call.outputs)} - gives
+        behind = [one for one in alignment.pairs if one.candidate.index > last]
+        takes = ([b.token for _, b in one.taken if b.token not in known] for one in sorted(behind, key=_index))
+        if (self._wrong - gives).isdisjoint(next(filter(None, takes), self._wrong)):
+            return False
+        paths = {call.path for call in (*alignment.left_reference, *alignment.left_candidate)}
+        if {opening[0].reference.path, opening[0].candidate.path} & paths:
+            return False
+        while pair is not None and pair is not owner:
+            if not pair.unfit("outputs"):
+                return False
+            pair = alignment.around(pair)
+        return True
 
 
 def of_another_shape(spot: Spot, *more: Evidence) -> Ruling:
@@ -122,6 +153,10 @@ def _place(opening: _Opening) -> tuple[int, float]:
     return (pair.candidate.index, -math.inf) if what == "inputs" else pair.candidate.end
 
 
+def _index(pair: Pair) -> int:
+    return pair.candidate.index
+
+
 def _reshaped(pair: Pair) -> int | None:
     index = other_shape(pair, "outputs") if other_shape(pair, "inputs") is None else None
     return None if index is None or any(index in matched for matched in pair.outputs) else index
@@ -138,24 +173,3 @@ def _openings(owner: Pair, last: Pair, pairs: Iterable[Pair], alignment: Alignme
             yield pair, "inputs", taken[0]
         if (index := _reshaped(pair)) is not None:
             yield pair, "outputs", (index, index)
-
-
-def _persists(opening: _Opening, owner: Pair, alignment: Alignment) -> bool:
-    """Return whether all calls from an opening outwards give values of another size, too.
-
-    Where one side calls a module further times, the other may call it once on all that: then another size was meant.
-    So it was where a call that takes what is given so takes what the reference's takes: the code in between, of a
-    batch that one side packs, makes the same of both.
-    """
-    pair: Pair | None = opening[0]
-    given = {leaf.token for leaf in opening[0].candidate.outputs}
-    if any(theirs.token in given for one in alignment.pairs for _, theirs in one.taken):
-        return False
-    paths = {call.path for call in (*alignment.left_reference, *alignment.left_candidate)}
-    if {opening[0].reference.path, opening[0].candidate.path} & paths:
-        return False
-    while pair is not None and pair is not owner:
-        if not pair.unfit("outputs"):
-            return False
-        pair = alignment.around(pair)
-    return True
