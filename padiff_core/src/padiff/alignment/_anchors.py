@@ -24,6 +24,9 @@ _MOSTLY = 0.5
 _INNERMOST = 3.0
 _NEAR = 16
 """How many calls of a shared module are looked at for the one that took or gave the same."""
+_CLEARLY = 16
+"""How many times nearer a call's values are than those that its order says, where it is another one: the steps of a
+loop may be as near to each other as a fault lets them be to their own."""
 
 
 class Anchors:
@@ -117,6 +120,7 @@ class Anchors:
         left = used[0] if len(ours) > len(theirs) == len(used[1]) <= len(used[0]) else list(ours)
         free = used[1] if len(theirs) > len(ours) == len(used[0]) <= len(used[1]) else list(theirs)
         where = self._where(left, free)
+        usual = dict(zip(ours, theirs, strict=False)) if len(ours) == len(theirs) else {}
 
         def away(call: Call, other: Call) -> tuple[int, ...]:
             return tuple(abs(mine - yours) for mine, yours in zip(where[call], where[other], strict=True))
@@ -124,7 +128,8 @@ class Anchors:
         for alike in (self._equal, self._same, self._inside_the_same) if max(len(left), len(free)) > 1 else ():
             for call in tuple(left):
                 near = nsmallest(_NEAR, free, key=partial(away, call))
-                same = next((other for other in near if alike(call, other)), None)
+                found = next((other for other in near if alike(call, other)), None)
+                same = found if alike == self._inside_the_same or self._nearer(call, found, usual) else None
                 if same is not None:
                     left.remove(call)
                     free.remove(same)
@@ -145,6 +150,13 @@ class Anchors:
             made = sorted(both[side].index for both in self._both) if len(sides[0]) != len(sides[1]) else []
             found.update((call, (bisect(made, call.index), call.ordinal)) for call in calls)
         return found
+
+    def _nearer(self, call: Call, found: Call | None, usual: Mapping[Call, Call]) -> bool:
+        """Return whether a call took or gave what one found did, and not just as well what the one in its order did."""
+        if found is None or found is (due := usual.get(call, found)):
+            return True
+        ends = ([max(map(self._runs.apart, *both), default=0.0) for both in _ends(call, x)] for x in (found, due))
+        return any(near * _CLEARLY <= far for near, far in zip(*ends, strict=True))
 
     def _inside_the_same(self, ours: Call, theirs: Call) -> bool:
         """Return whether two calls were made inside of two that took or gave the same: a fault may lie before them.
@@ -167,7 +179,7 @@ class Anchors:
         return any(self._ends(ours, theirs))
 
     def _ends(self, ours: Call, theirs: Call) -> Iterator[bool]:
-        for a, b in ((ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs)):
+        for a, b in _ends(ours, theirs):
             yield len(a) == len(b) and self._same_values(a, b)
 
     def covering(self, pairs: Mapping[Call, Pair], taken: set[Call]) -> Iterator[tuple[Call, Call]]:
@@ -240,6 +252,11 @@ class Anchors:
     def _same_values(self, a: Sequence[Leaf], b: Sequence[Leaf]) -> bool:
         """Return whether as many tensors are the same in the free runs, as far as samples show."""
         return bool(a) and all(map(self._runs.same, a, b))
+
+
+def _ends(ours: Call, theirs: Call) -> tuple[tuple[Sequence[Leaf], Sequence[Leaf]], ...]:
+    """Return what two calls take, and what they give."""
+    return (ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs)
 
 
 def _structure(nest: Sequence[Call]) -> object:

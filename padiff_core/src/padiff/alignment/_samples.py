@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,6 +38,11 @@ class FreeRuns:
         if abs(size - other) > 2 * bound * size:
             return False  # a norm of the difference is at least the difference of the norms
         return float(np.linalg.norm(x - y)) <= bound * size
+
+    def apart(self, ours: Leaf, theirs: Leaf) -> float:
+        """Return how far two tensors are apart, relative L2, as far as samples show."""
+        x, y = self._samples[0].get(ours.token), self._samples[1].get(theirs.token)
+        return math.inf if x is None or y is None or x.shape != y.shape else difference(x, y).rel_l2
 
     def _norm(self, side: int, leaf: Leaf, values: NDArray[np.float64]) -> float:
         known = self._norms[side]
