@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from padiff.alignment import align_sequences, forward_run
+from padiff.alignment._leaves import pair_leaves
+from padiff.trace import Leaf
 
 matrices = st.integers(0, 5).flatmap(
     lambda rows: st.integers(0, 5).flatmap(
@@ -61,3 +64,17 @@ def test_the_longest_forward_run_is_found(columns: list[int]) -> None:
         default=0,
     )
     assert len(run) == longest
+
+
+@pytest.mark.parametrize(("apart", "pairs"), [((2, 12, 16), ((0, 0), (2, 2))), ((2, 5, 16), ((0, 0), (1, 2)))])
+def test_what_lies_in_another_order_of_axes_is_no_other_tensor(
+    apart: tuple[int, ...], pairs: tuple[tuple[int, int], ...]
+) -> None:
+    """Values of a cache, whose heads are known to lie in another order, were taken for keys, of which that is open."""
+    heads = (2, 2, 12, 8)
+
+    def leaves(**shapes: tuple[int, ...]) -> list[Leaf]:
+        return [Leaf(path, "float32", shape, token) for token, (path, shape) in enumerate(shapes.items())]
+
+    ours, theirs = leaves(out=(2, 5), k=heads, v=heads), leaves(y=(2, 5), keys=apart, values=heads)
+    assert pair_leaves(ours, theirs, lambda *_: False) == pairs

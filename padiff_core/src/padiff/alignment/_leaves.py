@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
@@ -35,6 +36,13 @@ def pair_leaves(
         a, b = ours.token, theirs.token
         return tied.get((0, a), b) == b and tied.get((1, b), a) == a and fits(ours, theirs)
 
+    # As many numbers in another shape may be the same value in another order of axes: what is there has its place.
+    sides = zip(reference, candidate, strict=False) if len(reference) == len(candidate) else ()
+    placed = {id(a): b for a, b in sides if math.prod(a.shape) == math.prod(b.shape) and same_sort(a, b)}
+
+    def guessed(ours: Leaf, theirs: Leaf) -> bool:
+        return may_be(ours, theirs) and placed.get(id(ours), theirs).shape == theirs.shape
+
     def at_home(ours: Leaf, theirs: Leaf) -> bool:
         return fits(ours, theirs) and ours.path == theirs.path
 
@@ -45,8 +53,8 @@ def pair_leaves(
         lambda ours, theirs: at_home(ours, theirs) and (alike or not ours.path.endswith("]")),
         lambda ours, theirs: may_be(ours, theirs) and same(ours, theirs),
         *(() if len(reference) == len(candidate) else (at_home,)),
-        lambda ours, theirs: may_be(ours, theirs) and (ours.token in taken[0]) == (theirs.token in taken[1]),
-        may_be,
+        lambda ours, theirs: guessed(ours, theirs) and (ours.token in taken[0]) == (theirs.token in taken[1]),
+        guessed,
         *(() if any(taken) else (fits,)),  # a candidate that gives one where the reference gives two gives one wrongly
     )
     found: list[tuple[int, int]] = []
