@@ -354,6 +354,35 @@ def test_operations_are_seen_where_casts_are_left_out() -> None:
         assert report.aligned == (bias == 1.0), str(report)
 
 
+class Told(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.out = torch.nn.Linear(8, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        scores = self.out(torch.tanh(self.mix(x)))
+        return torch.nn.functional.binary_cross_entropy_with_logits(scores, (x > 0).float()[:, :4], reduction="none")
+
+
+class ToldAsNumbers(paddle.nn.Layer):  # type: ignore[misc]
+    """The same, of truths that are cast by name: no function takes them beside scores in float64."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.mix, self.out, self.scale = paddle.nn.Linear(8, 4), paddle.nn.Linear(4, 4), scale
+
+    def forward(self, x: Any) -> Any:
+        scores, truths = self.out(paddle.tanh(self.mix(x))) * self.scale, (x > 0).astype("float32")[:, :4]
+        return paddle.nn.functional.binary_cross_entropy_with_logits(scores, truths, reduction="none")
+
+
+@pytest.mark.parametrize("scale", [1.0, 1 + 3e-6])
+def test_truths_as_numbers_keep_no_code_from_float64(scale: float) -> None:
+    """Whatever was wrong by no more than rounding may be was aligned around them."""
+    report = padiff.diff(Told(), ToldAsNumbers(scale), X[:1])
+    assert report.aligned == (scale == 1.0), str(report)
+
+
 def test_what_has_no_counterpart_is_the_code_around(kits: Kits) -> None:
     def net(kit: Kit, factor: float | None) -> Any:
         def forward(self: Any, x: Any) -> Any:

@@ -124,19 +124,29 @@ class DisturbingKernels(Disturbing):
 
 
 class Uncasting(OwnFunctions):
-    """What leaves out casts to narrower floating types: code goes on in the type that its model was lifted to."""
+    """What leaves out casts to narrower floating types: code goes on in the type that its model was lifted to.
+
+    So it does with what it makes of whole numbers, truths or nothing in a narrower type: a mask as numbers.
+    """
+
+    def __init__(self, listener: Listener, adapter: Adapter, dtype: str | None) -> None:
+        super().__init__(listener, adapter)
+        self._dtype = dtype
 
     def _made(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         if not self._adapter.is_tensor(output):
             return output
         made = self._adapter.tensor(output)
-        for _, native in leaves((args, kwargs), self._adapter.is_tensor):
-            given = self._adapter.tensor(native)
+        every = (self._adapter.tensor(native) for _, native in leaves((args, kwargs), self._adapter.is_tensor))
+        floats = [given for given in every if epsilon_of(given.dtype)]
+        for given in floats:
             if 0.0 < epsilon_of(given.dtype) < epsilon_of(made.dtype) and given.shape == made.shape:
                 values = given.numpy()
                 if np.array_equal(values.astype(numpy_dtype(made.dtype)), made.view(), equal_nan=True):
                     return given.swapped(values)  # not itself: it may be changed in place
-        return output
+        if floats or self._dtype is None or epsilon_of(made.dtype) <= epsilon_of(self._dtype) or is_in_place(name):
+            return output
+        return self._adapter.from_numpy(made.numpy().astype(numpy_dtype(self._dtype)), device=made.device)
 
 
 class Typing(OwnFunctions):
