@@ -319,3 +319,49 @@ def test_a_stack_of_layers_with_one_output_has_biases_of_one_number() -> None:
     assert report.transfer is not None
     assert report.transfer.copied == 4
     assert len(padiff.diff(Critics(), StackedCritics(0.5), TOKENS).sources) == 1
+
+
+class GateFirst(rows.Module):
+    """A gate and what it gates at two places of one parameter: Gemma's, of JAX."""
+
+    def __init__(self) -> None:
+        self.w, self.b, self.norm = rows.parameter(2, 4, 6), rows.parameter(2, 1, 6), rows.LayerNorm(4)
+        self.down = rows.Linear(6, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = self.norm(x)
+        both = x.reshape(1, *x.shape) @ self.w + self.b
+        return self.down(F.silu(both[0]) * both[1])
+
+
+class GatedApart(columns.Layer):
+    def __init__(self, turned: bool, act: Any) -> None:
+        self.one, self.two = columns.Dense(4, 6), columns.Dense(4, 6)
+        self.norm, self.down, self.turned, self.act = columns.LayerNormalization(4), columns.Dense(6, 4), turned, act
+
+    def forward(self, x: Any) -> Any:
+        x = self.norm(x)
+        up, gate = (self.one(x), self.two(x))[:: 1 if self.turned else -1]
+        return self.down(up * self.act(gate))
+
+
+class GatedTwice(columns.Layer):
+    def __init__(self, turned: bool, act: Any) -> None:
+        self.first, self.second = GatedApart(turned, act), GatedApart(turned, act)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("listed", [False, True], ids=["stacked", "listed"])
+def test_layers_of_one_module_may_be_stacked_in_any_order(turned: bool, listed: bool) -> None:
+    """No number says which is first: both sides were left without counterparts."""
+
+    def report(act: Any) -> padiff.Report:
+        return diffed(rows.Sequential(GateFirst(), GateFirst()), GatedTwice(turned, act), turned=listed)
+
+    assert report(F.silu).aligned
+    wrong = report(F.gelu)
+    assert str(wrong).startswith("not aligned: 1 source in 2 places"), str(wrong)
+    assert all(one.between == ("norm", "down") and "gelu" in str(one.cause) for one in wrong.sources), str(wrong)

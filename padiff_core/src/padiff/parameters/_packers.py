@@ -26,6 +26,7 @@ from padiff.parameters._groups import (
     tables,
 )
 from padiff.parameters._packing import Packing
+from padiff.parameters._shapes import bare
 from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
 
@@ -49,7 +50,7 @@ def find_packings(
     """
     found: list[Packing] = []
     taken = set(gone)
-    for fitting in (_cut_both_ways, partial(_as_wide, freed=freed), _shared, _whatever_they_take):
+    for fitting in (_cut_both_ways, partial(_as_wide, freed=freed), _shared, _at_places, _whatever_they_take):
         for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
             chosen = _disjoint(list(fitting(mine, yours, ours, unmatched, taken)), graphs, known)
             found += chosen
@@ -161,6 +162,26 @@ def _shared(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], tak
         found = packing_of(packed, members, ours)
         if found is not None:
             yield found
+
+
+def _at_places(
+    mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit]
+) -> Iterator[Packing]:
+    """Yield parameters that hold, each at a place of their first axis, layers of one shape that take the same."""
+    free = unmatched - taken
+    alike = [one for one in side_by_side(yours) if free >= {*one} and len({*map(_shapes, one)}) == 1]
+    for unit in mine.units if alike else ():
+        held = sorted(unit.roles.values(), key=lambda one: -len(bare(one.shape)))
+        if unit in free and unit.loose and all(len(one.shape) > 1 for one in held):
+            whole = attrs.evolve(unit, roles=dict(zip(("weight", "bias"), held, strict=False)))
+            at = [(one.shape[0], sorted(bare(one.shape[1:]))) for one in held]
+            for group in alike:
+                if at == [(len(group), sorted(shape)) for shape in _shapes(group[0])]:
+                    yield Packing(((unit,),), group, ours, [whole], places=True)
+
+
+def _shapes(unit: HeldUnit) -> tuple[tuple[int, ...], ...]:
+    return tuple(sorted((tuple(bare(one.shape)) for one in unit.roles.values()), key=lambda one: -len(one)))
 
 
 def packing_of(packed: Group, members: Group, ours: bool, along: int = 0) -> Packing | None:

@@ -54,6 +54,8 @@ class Packing:
     """
     layers: bool = True
     """Whether it packs layers, and not parameters that no layer's rule speaks of: these say nothing of modules."""
+    places: bool = False
+    """Whether each member is at a place of the packed one's first axis (`[2, in, out]`: a gate, and what it gates)."""
     behind: tuple[tuple[HeldUnit, Group], ...] = ()
     """A unit that takes the packed one's channels by themselves, and those that take its members': norms."""
     lies: Mapping[HeldUnit, HeldUnit] = attrs.field(factory=dict)
@@ -158,11 +160,11 @@ class Packing:
         bands: list[list[int]] = []
         filled = 0
         for place, member in enumerate(self.members):
-            if self.along or not self.layers or not filled:
+            if self.along or not self.layers or self.places or not filled:
                 bands.append([place])
             else:
                 bands[-1].append(place)
-            if self.layers and not self.along:
+            if self.layers and not (self.along or self.places):
                 filled = (filled + self._shape(member)[1]) % sum(self._widths)
         return bands
 
@@ -208,12 +210,15 @@ class Packing:
         lie = ([self.members[band[i]] for i in inside if i < len(band)] for band in bands)
         names = ", ".join(" beside ".join(last(one.path) for one in some) for some in lie)
         groups = f" in {arrangement.groups} groups" if arrangement.groups > 1 else ""
+        groups += ", each at a place of its first axis" if self.places else ""
         joined = ("", ", by columns")[self.along] if self.along < 2 else ", one for each place of its kernel"
         return f"packs {names}{groups}{joined}"
 
     def _sizes(self) -> list[int]:
         """Return the rows of each band."""
         firsts = (self.members[band[0]] for band in self._bands)
+        if self.places:
+            return [1] * len(self.members)
         return [extent(self._shape(unit), self._shape(self.packed), self.along) for unit in firsts]
 
     def _wholes(self) -> list[list[int]]:
@@ -230,6 +235,9 @@ class Packing:
     ) -> HeldUnit:
         """Return the piece of a packed layer that is one of its members, with a bias that the member may lack."""
         cut = {}
+        if self.places:
+            cut = {role: held.lying(at=(rows[0][0],)) for role, held in roles.items()}
+            return HeldUnit(unit.module, last(member.path), None, cut, unit.settings)
         for role, held in roles.items():
             whole = self.along and len(held.shape) < 2
             if whole and role in member.roles:
