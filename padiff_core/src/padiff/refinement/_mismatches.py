@@ -8,8 +8,7 @@ the match was wrong, and if the difference only shows up later, it was the call'
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 import numpy as np
@@ -20,14 +19,14 @@ from padiff.judging import Judge, Suspicion
 from padiff.kinds import CATALOGUE, FUSED
 from padiff.numerics import ROUNDING, difference, epsilon_of
 from padiff.parameters import Correspondence
-from padiff.refinement._carried import classes_of, spot_key, without_carried, without_made_inside
+from padiff.refinement._carried import spot_key, without_carried, without_made_inside
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._loose_gradients import with_loose_gradients
 from padiff.report import Verdict
 from padiff.trace import Call, Leaf, Trace, contrasts
 
 _SINGLY = 4
-"""Classes of which one call is doubted by itself."""
+"""Pairs that are doubted by themselves."""
 _NEAR = 4
 """Values behind a call that are looked at for what its match gives."""
 
@@ -82,8 +81,8 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         found = judge.forward(rough=True)
         return [s for s in found if s.verdict is Verdict.DIFFERS and spot_key(s) not in seen]
 
-    def spoils_without(pair: Pair, dropped: Sequence[Pair]) -> bool:
-        judge = evidence.judged(without(dropped))
+    def spoils_alone(pair: Pair) -> bool:
+        judge = evidence.judged(without([pair]))
         return spoils(pair, fresh(judge), judge)
 
     second = without(doubtful)
@@ -108,9 +107,7 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         wrong += [pair for pair in unspoilt if pair in later_ends or not behind[pair.key] & left]
     if len(doubtful) > 1:
         hidden = [pair for pair in doubtful if pair.key in (ended & sure) - begun - own and pair not in wrong]
-        wrong += [pair for pair in hidden[:_SINGLY] if not spoils_without(pair, [pair])]
-        masked = [pair for pair in wrong if _is_masked(pair, again, seen.keys(), second_judge)]
-        wrong = _but_spoiled(masked, wrong, lambda pair: spoils_without(pair, [pair]))
+        wrong += [pair for pair in hidden[:_SINGLY] if not spoils_alone(pair)]
     if 0 < len(wrong) < len(doubtful):
         # Of faults one behind the other the last hides the others, where all of them are taken apart.
         fewer = evidence.judged(without(wrong))
@@ -134,27 +131,6 @@ def _without_unlike(correspondence: Correspondence, evidence: Evidence) -> Corre
     rough = evidence.judged(correspondence).forward(rough=True)
     unlike = [s.spot.pair for s in rough if s.spot is not None and _is_unlike(s.spot)]
     return _apart(correspondence, unlike) if unlike else correspondence
-
-
-def _is_masked(pair: Pair, again: Sequence[Suspicion], seen: Set[Any], judge: Judge) -> bool:
-    """Return whether what is behind a pair in the code around is wrong whether or not pairs are taken apart."""
-    around, start = judge.alignment.around(pair), pair.candidate.index
-    return any(s.pair is around and s.order >= start and spot_key(s) in seen for s in again)
-
-
-def _but_spoiled(masked: Sequence[Pair], wrong: list[Pair], spoils_alone: Callable[[Pair], bool]) -> list[Pair]:
-    """Return the wrong matches but for those of which taking apart one alone shows a difference right behind it.
-
-    One match of two classes tells of the others: they share their code.
-    """
-    told: dict[tuple[str, str], bool] = {}
-    for pair in masked:
-        classes = classes_of(pair)
-        if classes not in told and len(told) < _SINGLY:
-            told[classes] = spoils_alone(pair)
-        if told.get(classes):
-            wrong = [one for one in wrong if one is not pair]
-    return wrong
 
 
 def _is_fused(pair: Pair) -> bool:
