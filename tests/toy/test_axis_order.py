@@ -287,3 +287,39 @@ def test_an_order_is_not_refuted_where_nothing_is_compared_without_it() -> None:
     assert report.aligned, str(report)
     (note,) = (note.text for note in report.notes if note.kind == "axis_order")
     assert "[i, k, j] for [i, j, k] at 'first', 'last'" in note
+
+
+class Heads(rows.Module):
+    """A model that gives keys and values of each block, for its next call."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.blocks, self.scale = rows.Sequential(rows.Linear(4, 8), rows.Linear(8, 8)), np.float32(scale)
+
+    def forward(self, x: Any) -> Any:
+        held = []
+        for block in self.blocks:
+            x = block(x)
+            heads = x.reshape(2, 5, 2, 4).transpose(0, 2, 1, 3)
+            held.append((heads * self.scale, heads * 2.0))
+        return x, held
+
+
+class HeadsLast(columns.Layer):
+    """The same with the heads behind the time, as other kernels take them."""
+
+    def __init__(self, scale: float) -> None:
+        self.first, self.second, self.scale = columns.Dense(4, 8), columns.Dense(8, 8), np.float32(scale)
+
+    def forward(self, x: Any) -> Any:
+        first = self.first(x)
+        second = self.second(first)
+        return second, [(x.reshape(2, 5, 2, 4) * self.scale, x.reshape(2, 5, 2, 4) * 2.0) for x in (first, second)]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.1])
+def test_a_cache_may_be_given_in_an_order_of_its_own(scale: float) -> None:
+    """Containers of one form held it in both, so that a right port had outputs in another shape."""
+    report = compared(Heads(), HeadsLast(scale), (2, 5, 4))
+    assert [one.candidate.path for one in report.sources] == ([""] if scale > 1 else []), str(report)
+    (note,) = (note.text for note in report.notes if note.kind == "axis_order")
+    assert "[i, k, j, l] for [i, j, k, l] at the model itself" in note

@@ -222,9 +222,10 @@ def _keep_root(root: Pair, values: Iterable[_Value], *, owed: bool) -> None:
 
 
 def _is_own_form(value: _Value) -> bool:
-    """Return whether an output lies deep in a container, which the other side builds otherwise."""
+    """Return whether an output lies deep in a container: deeper than any but a cache, or in one built otherwise."""
     paths = value.ours.path, value.theirs.path
-    return value.place[2] == "output" and paths[0] != paths[1] and all(len(_STEP.findall(path)) > 1 for path in paths)
+    depth = min(len(_STEP.findall(path)) for path in paths)
+    return value.place[2] == "output" and depth > (2 if paths[0] == paths[1] else 1)
 
 
 def _propagate(values: Sequence[_Value]) -> None:

@@ -25,7 +25,8 @@ def _axis_order(data: Data) -> str:
     for order in data["orders"]:
         letters = "ijklmnopq"[: len(order["axes"])]
         theirs = [letters[order["axes"].index(axis)] for axis in range(len(letters))]
-        told.append(f"[{', '.join(theirs)}] for [{', '.join(letters)}] at {few([repr(m) for m in order['modules']])}")
+        at = few([repr(module) if module else "the model itself" for module in order["modules"]])
+        told.append(f"[{', '.join(theirs)}] for [{', '.join(letters)}] at {at}")
     images = "images have their channels last on one side and first on the other" if data["images"] else ""
     other = "the candidate has axes in another order than the reference"
     return f"{images or other}, and is read in the reference's: {'; '.join(told)}"
