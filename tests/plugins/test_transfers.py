@@ -18,11 +18,12 @@ Install = Callable[[str, str], None]
 Arrays = Mapping[str, Any]
 
 WIDTH = 6
+TURNED = list(reversed(range(WIDTH)))
 INPUTS = (np.random.default_rng(0).standard_normal((4, WIDTH), dtype="float32"),)
 
 
 class Stacked(nn.Module):
-    """Hold query and key in one array, and running statistics."""
+    """Hold query and key in one array, with its rows from the last one on, and running statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +32,7 @@ class Stacked(nn.Module):
         self.norm = nn.BatchNorm1d(WIDTH)
 
     def forward(self, x: Any) -> Any:
-        q, k = (x @ self.w[i] + self.b[i] for i in range(2))
+        q, k = (x @ self.w[i][TURNED] + self.b[i] for i in range(2))
         return self.norm(q * k.sigmoid())
 
 
@@ -55,7 +56,7 @@ class Listed(nn.Module):
 def taken_apart(arrays: Arrays) -> dict[str, Any]:
     found = {}
     for i, name in enumerate("qk"):
-        found[f"{name}.weight"], found[f"{name}.bias"] = arrays["w"][i].T, arrays["b"][i]
+        found[f"{name}.weight"], found[f"{name}.bias"] = arrays["w"][i][TURNED].T, arrays["b"][i]
     norm = {name: array for name, array in arrays.items() if name.startswith("norm.")}
     return found | {name.replace("norm.", "bn."): array for name, array in norm.items()}
 
@@ -109,7 +110,7 @@ def test_parameters_are_copied_verified_and_their_modules_compared_as_a_whole() 
     assert report.transfer is not None
     assert (report.transfer.copied, report.transfer.verified, report.transfer.buffers) == (22, 22, 6)
     assert texts(report) == []
-    assert torch.equal(models[1][1].k.weight, models[0][1].w[1].T)
+    assert torch.equal(models[1][1].k.weight, models[0][1].w[1][TURNED].T)
     assert torch.equal(models[1][2].bn.running_mean, models[0][2].norm.running_mean)
 
 
@@ -274,7 +275,7 @@ def test_it_serves_two_frameworks() -> None:
         found = {"bn.weight": arrays["norm.weight"], "bn.bias": arrays["norm.bias"]}
         found |= {theirs: arrays[ours] for ours, theirs in names.items()}
         for i, name in enumerate("qk"):
-            found[f"{name}.weight"], found[f"{name}.bias"] = arrays["w"][i], arrays["b"][i]
+            found[f"{name}.weight"], found[f"{name}.bias"] = arrays["w"][i][TURNED], arrays["b"][i]
         return found
 
     torch.manual_seed(0)
