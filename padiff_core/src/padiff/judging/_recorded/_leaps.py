@@ -195,8 +195,10 @@ class Leaps:
 
         As a critic is given what a generator made, cut off from its gradients.
         """
+        if spot.owner is not None or size.close is not None:
+            return False
         known = self._ends.of(spot.pair)
-        return spot.owner is None and size.close is None and not known.differs and size.error <= FLOORS * known.error
+        return not known.differs and size.error <= min(FLOORS * known.error, SAME(size.eps))
 
     def _ruled(self, owner: Pair, size: Size, known: Level) -> Ruled:
         figures = Figures.of(size.difference)
