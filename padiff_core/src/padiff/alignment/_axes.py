@@ -222,10 +222,17 @@ def _keep_root(root: Pair, values: Iterable[_Value], *, owed: bool) -> None:
 
 
 def _is_own_form(value: _Value) -> bool:
-    """Return whether an output lies deep in a container: deeper than any but a cache, or in one built otherwise."""
-    paths = value.ours.path, value.theirs.path
-    depth = min(len(_STEP.findall(path)) for path in paths)
-    return value.place[2] == "output" and depth > (2 if paths[0] == paths[1] else 1)
+    """Return whether an output lies deep in a container, which the other side builds otherwise, or which is a cache.
+
+    That holds keys and values of each block: deeper than else, and two and two of one shape.
+    """
+    ours, theirs = value.ours.path, value.theirs.path
+    if value.place[2] != "output" or min(len(_STEP.findall(path)) for path in (ours, theirs)) < 2:
+        return False
+    inside = ours[: ours.rindex(_STEP.findall(ours)[-1])]
+    depth = len(_STEP.findall(ours)) + (ours[0] not in "[.")  # a name begins it, or none
+    beside = Counter(leaf.shape for leaf in value.pair.reference.outputs if leaf.path.startswith(inside))
+    return ours != theirs or (depth > 2 and not any(count % 2 for count in beside.values()))
 
 
 def _propagate(values: Sequence[_Value]) -> None:
