@@ -7,6 +7,8 @@ from typing import Any
 
 import paddle
 
+from padiff_paddle.versions import PADDLE
+
 _EAGER = paddle.base.core.eager
 """Where ``paddle.grad``, under whatever name a script imported it, looks up what computes."""
 _Arrived = Callable[[Any], Any]
@@ -17,16 +19,18 @@ class _Leaves:
 
     def __init__(self) -> None:
         self._arrived: dict[int, list[_Arrived]] = {}
-        self._native = _EAGER.run_partial_grad
+        self._native = PADDLE.held["gradients of leaves"]
 
     def add(self, native: Any, arrived: _Arrived) -> Callable[[], None]:
         """Call ``arrived`` with each gradient of a leaf, which it may replace; return what ends that."""
+        if self._native is None:
+            return lambda: None
         if not self._arrived:
             self._native, _EAGER.run_partial_grad = _EAGER.run_partial_grad, self._grad
         self._arrived.setdefault(id(native), []).append(arrived)
 
         def remove() -> None:
-            held = self._arrived[id(native)]  # which the closure keeps alive: no other tensor has its id
+            held = self._arrived[id(native)]  # of no other tensor: this function keeps it alive
             held.remove(arrived)
             if not held:
                 del self._arrived[id(native)]

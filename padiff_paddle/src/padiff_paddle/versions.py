@@ -24,6 +24,9 @@ OFFERS: Mapping[str, Offer] = {
         parameter="with_kwargs",
     ),
     "dense tensor": Offer("base.core.DenseTensor"),
+    "gradients of leaves": Offer(
+        "base.core.eager.run_partial_grad", "what a script asks for of a leaf by paddle.grad is not recorded"
+    ),
 }
 """What versions differ in, by the name under which the rest asks for it."""
 

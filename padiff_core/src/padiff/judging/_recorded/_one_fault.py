@@ -98,7 +98,8 @@ def _with_the_loss(found: Sequence[Finding], first: Sequence[Finding]) -> Iterat
         yield from found
         return
     inside = any(one.source and one.what.kind in _SENT for one in found if one not in first)
-    kinds = ("parameter_gradient", *(() if first else _SENT)) if not (first and inside) else ()
+    past_all = ("parameter_gradient",) if first else ("parameter_gradient", *_SENT)
+    kinds = () if first and inside else past_all
     for one in found:
         past = one.what.kind in kinds and one.cause is None and not one.rests_on("gradient_cut")
         if one is loss:
