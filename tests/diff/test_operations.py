@@ -376,10 +376,40 @@ class ToldAsNumbers(paddle.nn.Layer):  # type: ignore[misc]
         return paddle.nn.functional.binary_cross_entropy_with_logits(scores, truths, reduction="none")
 
 
+@pytest.mark.parametrize("operations", [False, True])
 @pytest.mark.parametrize("scale", [1.0, 1 + 3e-6])
-def test_truths_as_numbers_keep_no_code_from_float64(scale: float) -> None:
+def test_truths_as_numbers_keep_no_code_from_float64(scale: float, operations: bool) -> None:
     """Whatever was wrong by no more than rounding may be was aligned around them."""
-    report = padiff.diff(Told(), ToldAsNumbers(scale), X[:1])
+    report = padiff.diff(Told(), ToldAsNumbers(scale), X[:1], operations=operations)
+    assert report.aligned == (scale == 1.0), str(report)
+
+
+class Weighed(Told):
+    """Make one value twice: the first is weights, and only the second sends a gradient."""
+
+    def forward(self, x: Any) -> Any:
+        near = self.mix(x)
+        kept = ((near[:, 2:] - near[:, :2]).detach() > 0).float()
+        wide = torch.cat([(near[:, 2:] - near[:, :2]) * kept, near[:, :2]], 1)
+        targets = (x > 0).float()[:, :4]
+        return torch.nn.functional.binary_cross_entropy_with_logits(self.out(wide), targets, reduction="none")
+
+
+class WeighedLater(ToldAsNumbers):
+    """The same, in the other order."""
+
+    def forward(self, x: Any) -> Any:
+        near = self.mix(x)
+        wide = (near[:, 2:] - near[:, :2]) * self.scale
+        kept = ((near[:, 2:] - near[:, :2]).detach() > 0).astype("float32")
+        wide, targets = paddle.concat([wide * kept, near[:, :2]], 1), (x > 0).astype("float32")[:, :4]
+        return paddle.nn.functional.binary_cross_entropy_with_logits(self.out(wide), targets, reduction="none")
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.01])
+def test_what_is_made_twice_is_right_where_casts_keep_code_from_float64(scale: float) -> None:
+    """A gradient that differs inside is none of a fault where all that goes out is right."""
+    report = padiff.diff(Weighed(), WeighedLater(scale), X[:1], operations=True)
     assert report.aligned == (scale == 1.0), str(report)
 
 

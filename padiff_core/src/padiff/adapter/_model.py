@@ -84,7 +84,8 @@ class Model(ABC):
         That is: its functions, the operators and the methods of its tensors, under names such as
         ``torch.nn.functional.relu`` and ``torch.Tensor.mul``. Functions that these call themselves may be reported as
         well, and so may those called outside of the model: the core tells them apart. ``intercept`` returns what the
-        caller gets, and has called the function unless that raised.
+        caller gets, and has called the function unless that raised. Of several at a time the last one is called first,
+        and what it calls as the function leads to the one before it.
         """
         return self.hear_operations(intercept)
 

@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from padiff.adapter._listening import Hook, Intercept, handed_on
@@ -47,7 +47,7 @@ class Detour:
             self._places.append(_Place(cls, "__call__", functools.partial(self._caller, prefix)))
 
     def open(self, intercept: Intercept, modules: Iterable[Any] = ()) -> Hook:
-        """Lead calls to ``intercept`` until the hook is closed.
+        """Lead calls to ``intercept`` until the hook is closed; what it calls, to what was opened before it.
 
         ``modules`` are native modules that will run: functions that they keep as attributes, and that the files of
         their classes have imported, lead there too.
@@ -88,7 +88,7 @@ class Detour:
 
         @functools.wraps(function)
         def led(*args: Any, **kwargs: Any) -> Any:
-            return intercepts[-1](function, name, args, kwargs) if intercepts else function(*args, **kwargs)
+            return _lead(intercepts, len(intercepts), function, name, args, kwargs)
 
         self._by_function[id(function)] = function, led
         return led
@@ -100,7 +100,8 @@ class Detour:
         def led(one: Any, *args: Any, **kwargs: Any) -> Any:
             if not intercepts:
                 return call(one, *args, **kwargs)
-            return intercepts[-1](_Bound(call, one), f"{prefix}.{type(one).__name__}", args, kwargs)
+            name = f"{prefix}.{type(one).__name__}"
+            return _lead(intercepts, len(intercepts), _Bound(call, one), name, args, kwargs)
 
         return led
 
@@ -128,6 +129,38 @@ class _Place:
         if own:
             return functools.partial(setattr, self._namespace, self._name, function)
         return functools.partial(delattr, self._namespace, self._name)
+
+
+def _lead(
+    intercepts: Sequence[Intercept],
+    depth: int,
+    function: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Call a function through so many of what intercepts it, the last of them first."""
+    if depth == 0:
+        return function(*args, **kwargs)
+    below = function if depth == 1 else _Below(intercepts, depth - 1, function, name)
+    return intercepts[depth - 1](below, name, args, kwargs)
+
+
+class _Below:
+    """A function as it is to one that intercepts it above others; the same to a dict as the function."""
+
+    def __init__(self, intercepts: Sequence[Intercept], depth: int, function: Callable[..., Any], name: str) -> None:
+        self._intercepts, self._depth, self._function, self._name = intercepts, depth, function, name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        depth = min(self._depth, len(self._intercepts))  # kept, it may be called when these are closed
+        return _lead(self._intercepts, depth, self._function, self._name, args, kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return self._function == (other._function if isinstance(other, _Below) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._function)
 
 
 class _Bound:

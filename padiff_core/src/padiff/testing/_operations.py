@@ -37,6 +37,16 @@ class OperationTests(Harness):
 
         return intercept
 
+    def halving(self, reported: Reported) -> Callable[..., Any]:
+        """Return what writes down the same, and gives one half each in place of what a relu does."""
+        listen = self.listening(reported)
+
+        def intercept(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            output = listen(function, name, args, kwargs)
+            return self.native(np.full((2, 4), 0.5, np.float32)) if short_name(name) == "relu" else output
+
+        return intercept
+
     def test_operators_and_functions_are_reported(self) -> None:
         """An operator, a tensor method or a function is reported under its full name, with its arguments."""
         model, reported = self.wrap(self.counting()), Reported()
@@ -53,13 +63,19 @@ class OperationTests(Harness):
         """What is returned in place of a function takes the place of what it gave."""
         model, x = self.wrap(self.counting()), randoms(2, 4)
 
-        def halved(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            output = function(*args, **kwargs)
-            return self.native(np.full((2, 4), 0.5, np.float32)) if short_name(name) == "relu" else output
-
-        with model.intercept_operations(halved):
+        with model.intercept_operations(self.halving(Reported())):
             output = model.run((self.native(x),), {})
         assert (self.values(output) == 0.5).all()
+
+    def test_what_intercepts_hands_on_to_what_did_before_it(self) -> None:
+        """Of two that intercept, the later one calls through the earlier one: both see all functions."""
+        model, earlier, later = self.wrap(self.counting()), Reported(), Reported()
+
+        with model.intercept_operations(self.halving(earlier)), model.intercept_operations(self.listening(later)):
+            output = model.run((self.native(randoms(2, 4)),), {})
+        assert (self.values(output) == 0.5).all()
+        assert {"mul", "add", "relu"} <= {name for name, _ in earlier}
+        assert [name for name, _ in later] == [name for name, _ in earlier]
 
     def test_nothing_is_reported_before_and_after(self) -> None:
         """Closing the hook ends it, after an exception too, and the framework's functions are its own again."""

@@ -90,9 +90,12 @@ def right_as_a_whole(
     free = bench.whole(pair)
     if any(_has_more(pair, what) for what in ("inputs", "outputs")):
         return False
-    ours = free.tried(pair, True, dtype="float64")
-    theirs = None if ours is None else free.tried(pair, False, ours.observed, dtype="float64", own=False)
-    if ours is None or theirs is None:
+    for uncast in (False, True):
+        ours = free.tried(pair, True, dtype="float64", uncast=uncast)
+        theirs = ours and free.tried(pair, False, ours.observed, dtype="float64", own=False, uncast=uncast)
+        if ours is not None and theirs is not None:
+            break
+    else:
         return None
     taken, made = ([getattr(pair.reference, what)[i] for i, _ in getattr(pair, what)] for what in ("inputs", "outputs"))
     compared = [
