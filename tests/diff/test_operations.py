@@ -384,6 +384,32 @@ def test_truths_as_numbers_keep_no_code_from_float64(scale: float, operations: b
     assert report.aligned == (scale == 1.0), str(report)
 
 
+class Placed(Told):
+    """Add sines of late positions in float32 to scores that float64 refuses beside targets."""
+
+    def forward(self, x: Any) -> Any:
+        angles = torch.outer(torch.arange(940, 940 + len(x)).float(), 1.0 / 10000 ** (torch.arange(4).float() / 4))
+        scores = self.out(torch.tanh(self.mix(x))) + 4 * angles.sin()
+        return torch.nn.functional.binary_cross_entropy_with_logits(scores, (x > 0).float()[:, :4], reduction="none")
+
+
+class PlacedOtherwise(ToldAsNumbers):
+    """The same angles in another order of operations."""
+
+    def forward(self, x: Any) -> Any:
+        rates = paddle.exp(paddle.arange(4).astype("float32") * (-float(np.log(10000.0)) / 4))
+        angles = paddle.arange(940, 940 + len(x)).astype("float32").unsqueeze(1) * rates * self.scale
+        scores, truths = self.out(paddle.tanh(self.mix(x))) + 4 * paddle.sin(angles), (x > 0).astype("float32")[:, :4]
+        return paddle.nn.functional.binary_cross_entropy_with_logits(scores, truths, reduction="none")
+
+
+@pytest.mark.parametrize("scale", [1.0, 1 + 1e-5])
+def test_models_that_run_in_float64_without_casts_alone_are_told_as_wholes(scale: float) -> None:
+    """What each call is right in, and no rounding of whole runs explains, the casts left out do."""
+    report = padiff.diff(Placed(), PlacedOtherwise(scale), X[:1])
+    assert report.aligned == (scale == 1.0), str(report)
+
+
 class Weighed(Told):
     """Make one value twice: the first is weights, and only the second sends a gradient."""
 

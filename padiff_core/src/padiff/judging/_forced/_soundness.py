@@ -207,6 +207,9 @@ def _explained(
         if not _beyond(response, widened):
             largest = max(widened, key=lambda gap: gap.rel_l2)
             return Proof("float64", apart, response.bound(largest), largest.rel_l2)
+        # Nor may they run so with the casts in their code, but without.
+        if judge is not None and judge.is_right(wholes.root):
+            return Proof("float64", apart, CONSTANT(0.0), CONSTANT(0.0))
     largest = max(unexplained, key=lambda gap: gap.rel_l2)
     apart, bound = largest.rel_l2, response.bound(largest)
     return Proof(by, apart, bound, apart, largest, wholes.leap(native, largest) or wholes.root)
