@@ -550,6 +550,18 @@ def test_optimizers_of_other_models_are_no_pass(kits: Kits) -> None:
     assert str(report).count("neither optimizer holds parameters of its model") == 1, told(report)
 
 
+def test_optimizers_that_move_nothing_are_noted(kits: Kits) -> None:
+    """A warm-up begins with a rate of 0, which is right; a function may have forgotten its step."""
+    said = "neither optimizer moved a parameter in any step"
+    idle = lambda: None  # noqa: E731
+    for optimizers, noted in (((idle, idle), True), (None, False)):
+        models = mlp(kits[0]), mlp(kits[1])
+        given = optimizers or (kits[0].sgd(models[0]), kits[1].sgd(models[1]))
+        report = padiff.diff(*models, X, optimizers=given, steps=2)
+        assert report.aligned, told(report)
+        assert (said in " ".join(str(report).split())) is noted
+
+
 @pytest.mark.parametrize("loss", [3, "mse", (), (len,), (1, 2), (len, len, len)], ids=repr)
 def test_a_wrong_loss(loss: Any) -> None:
     said = _said(padiff.InputError, mlp(kit("torch")), mlp(kit("paddle")), X, loss=loss)

@@ -77,6 +77,8 @@ class Run:
         """The reference's parameters whose values may hide what is made of them."""
         self.unreached = False
         """Whether these are no zeros, and their gradients are."""
+        self.idle: bool | None = None
+        """Whether the optimizers moved no parameter in any step; None where there was none yet."""
         self.own: dict[str, NDArray[Any]] = {}
         """What the candidate held where it has the reference's constants until the diff ends."""
         stack.callback(self._with_own_constants)
@@ -257,7 +259,8 @@ class Run:
         """Let both optimizers step, and start the next step of both sides from the reference's values after it."""
         sides = self.reference, self.candidate
         ignored = self.resolved.ignored
-        updates = step_both(sides, self.given, known, trace, step, ignored, self.rule, self.measures)
+        updates, moved = step_both(sides, self.given, known, trace, step, ignored, self.rule, self.measures)
+        self.idle = not moved and self.idle is not False
         self.outcome.add(updates, judge.alignment)
         self.reference.assign(
             {path: trace.array(key) for path, key in trace.buffers.items() if path not in trace.rewritten}
@@ -271,6 +274,8 @@ class Run:
             outcome.findings = self.padding.in_loss(outcome.findings, loss=self.given[0].loss)
         if self.correspondence is not None:
             outcome.notes += special_notes(self.correspondence, copied=options.transfer, backward=options.backward)
+        if self.idle:
+            outcome.notes.append(Note("idle_optimizers"))
         for said in self.measures.trouble:
             warnings.warn(said, PluginWarning, stacklevel=4)
             outcome.notes.append(Note("metric_failed", {"said": said.partition("\n")[0]}))

@@ -39,11 +39,12 @@ def step_both(
     ignored: Ignored,
     rule: Rule | None,
     measures: Measures,
-) -> list[Finding]:
+) -> tuple[list[Finding], bool]:
     """Give both sides the reference's gradients, let both optimizers step, and judge the weights after.
 
-    Parameters of modules whose paths are in ``ignored`` are not judged. ``rule`` is the user's own: whether a
-    candidate's array (second) is close enough to the reference's (first). ``measures`` are the metrics of plugins.
+    Return also whether either of them moved a parameter: what agrees shows nothing of steps that move none. Parameters
+    of modules whose paths are in ``ignored`` are not judged. ``rule`` is the user's own: whether a candidate's array
+    (second) is close enough to the reference's (first). ``measures`` are the metrics of plugins.
     """
     reference, candidate = sides
     links = [(match, link) for match, link in correspondence.links if not link.buffer]
@@ -59,7 +60,7 @@ def step_both(
     several = {link for group in tied(told, ours=False) for _, link in group}
     stepped = _held(given, before, sides)
     if before and stepped == ({}, {}):
-        return [] if step else [_of_none(len(before), (reference.about, candidate.about))]
+        return [] if step else [_of_none(len(before), (reference.about, candidate.about))], True
     for match, link in links:
         held = link.reference.parameter.path, link.reference.part, link.candidate.parameter.path, link.candidate.part
         judged_here = link.differentiated and link not in several and held not in seen
@@ -74,7 +75,8 @@ def step_both(
                 found.append((link, attrs.evolve(finding, cause=cause, evidence=evidence)))
         seen.add(held)  # what is shared between modules is judged once
     judged = {x.candidate.parameter.path for _, x in links if x.differentiated}
-    return list(of_one_cause(found, (reference.about, candidate.about), len(judged)))
+    moved = bool(found) or not before or _has_moved(0, before, sides)
+    return list(of_one_cause(found, (reference.about, candidate.about), len(judged))), moved
 
 
 def of_one_cause(
@@ -159,10 +161,13 @@ def _held(given: tuple[Given, Given], before: Mapping[Link, Array], sides: tuple
         known = given[index]
         if known.stepped is not None or not known.optimizer:
             return known.stepped
-        moved = any(not np.array_equal(_values(link, sides)[index], start) for link, start in before.items())
-        return None if moved else {}
+        return None if _has_moved(index, before, sides) else {}
 
     return held(0), held(1)
+
+
+def _has_moved(index: int, before: Mapping[Link, Array], sides: tuple[Side, Side]) -> bool:
+    return any(not np.array_equal(_values(link, sides)[index], start) for link, start in before.items())
 
 
 def _of_none(count: int, models: tuple[Description, Description]) -> Finding:

@@ -157,6 +157,10 @@ NOTES: Mapping[str, Phrase] = {
         "that way"
     ),
     "axis_order": _axis_order,
+    "idle_optimizers": (
+        "neither optimizer moved a parameter in any step, so that nothing of them was compared: a learning rate of 0, "
+        "with which a warm-up begins, or a function that takes no step"
+    ),
     "carried": (
         "sums that calls hand on to the next, and the reference adds up around them, are used by nothing that is "
         "compared: {modules:quoted}; return them, or what is made of them, to see whether they agree"
