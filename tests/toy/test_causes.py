@@ -222,3 +222,37 @@ def test_a_cause_is_found_where_joined_axes_are_in_another_order(turned: bool) -
     sides = HeadsFirst(), HeadsInside(0.6)
     (source,) = padiff.diff(*(sides[::-1] if turned else sides), x).sources
     assert str(source.cause).startswith("called as mul(a["), str(source.cause)
+
+
+class Told(rows.Module):
+    """A layer whose caller says what to do with its values."""
+
+    def __init__(self) -> None:
+        self.mix = rows.Linear(4, 4)
+
+    def forward(self, x: Any, squash: bool = False, scale: float = 1.0) -> Any:
+        y = self.mix(x) * scale
+        return F.tanh(y) if squash else y
+
+
+class Telling(rows.Module):
+    def __init__(self, **told: Any) -> None:
+        self.inner, self.out, self.told = Told(), rows.Linear(4, 4), told
+
+    def forward(self, x: Any) -> Any:
+        return self.out(self.inner(x, **self.told))
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"squash": True, "scale": 0.5}, None),
+        ({"squash": True}, "inner(_, squash=True)"),
+        ({"squash": False, "scale": 0.5}, "inner(_, squash=False, scale=0.5)"),
+    ],
+)
+def test_what_a_caller_tells_a_module_is_evidence(told: dict[str, Any], said: str | None) -> None:
+    """The code of the module that differs is right on both sides."""
+    report = padiff.diff(Telling(squash=True, scale=0.5), Telling(**told), X)
+    shown = [e for one in report.sources for e in one.evidence if e.kind == "called_with"]
+    assert [one.figures["candidate"] for one in shown] == ([] if said is None else [said]), str(report)

@@ -96,6 +96,58 @@ def test_another_number_of_rows_is_one_source(tmp_path: Path) -> None:
     assert "the same batches" in str(report).split("next")[1]
 
 
+class Pooled(rows.Module):
+    """Give a mean of all places, whose shape is the same however many there are."""
+
+    def __init__(self) -> None:
+        self.inner, self.out = rows.Linear(6, 8), rows.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(F.tanh(self.inner(x)).mean(1))
+
+
+def test_inputs_of_other_lengths_are_one_source_where_outputs_have_one_shape(tmp_path: Path) -> None:
+    """It was told at the first call of a module behind them, as if that were wrong."""
+    net, port = Pooled(), Pooled()
+    padiff.transfer(net, port)
+    for name, model, length in (("a", net, 3), ("b", port, 4)):
+        with padiff.record(model, tmp_path / name) as recorder:
+            y = model(rows.Tensor(np.random.default_rng(0).standard_normal((5, length, 6), dtype=np.float32)))
+            (y * y).mean().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [str(one.cause) for one in report.sources] == ["the inputs themselves differ, in 'x'"], str(report)
+
+
+class Reversing(rows.Module):
+    """Two heads on one body; what the second sends back is turned round, by as much as it is told."""
+
+    def __init__(self) -> None:
+        self.body, self.one, self.two = rows.Linear(6, 8), rows.Linear(8, 3), rows.Linear(8, 2)
+
+    def forward(self, x: Any, by: float) -> Any:
+        y = F.tanh(self.body(x))
+        kept = rows.Tensor(y.data * (1 + by))
+        return self.one(y), self.two(kept - y * by)
+
+
+@pytest.mark.parametrize("by", [0.5, 0.25])
+def test_what_a_call_is_told_beside_its_tensors_is_evidence(tmp_path: Path, by: float) -> None:
+    """Nor does a head send a wrong gradient that is sent none itself: of it nothing is used in the second call."""
+    net, port = Reversing(), Reversing()
+    padiff.transfer(net, port)
+    for name, model, told in (("a", net, 0.5), ("b", port, by)):
+        with padiff.record(model, tmp_path / name) as recorder:
+            rng = np.random.default_rng(0)
+            first, second = (rows.Tensor(rng.standard_normal((5, 6), dtype=np.float32)) for _ in range(2))
+            y, z = model(first, told)
+            ((y * y).mean() + (z * z).mean() + (model(second, told)[1] * 2).mean()).backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert places(report) == ([("", "backward")] if by != 0.5 else []), str(report)
+    assert ("the call is Reversing(_, 0.5) in the reference, Reversing(_, 0.25) in the" in str(report)) == (by != 0.5)
+
+
 def test_what_one_script_did_alone_is_noted(tmp_path: Path) -> None:
     net, port = pair()
     port.train(False)

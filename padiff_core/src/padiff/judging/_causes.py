@@ -11,9 +11,19 @@ from collections.abc import Sequence
 
 from padiff.alignment import Pair
 from padiff.kinds import ORDER_SETTINGS
-from padiff.report import Cause, Evidence, Phase
-from padiff.trace import Contrast, ModuleRecord, called_otherwise, contrasts, contrasts_inside
+from padiff.report import SIDES, Cause, Evidence, Phase
+from padiff.trace import (
+    Contrast,
+    ModuleRecord,
+    as_called,
+    called_otherwise,
+    contrasts,
+    contrasts_inside,
+    plain_values,
+)
 
+_FEW = 8
+"""As many plain arguments say something."""
 OF_STATE = frozenset({"momentum"})
 """Hyper-parameters that change what is kept for later, not what is given."""
 OF_PARAMETERS = frozenset({"hidden_size", "num_layers", "bidirectional"})
@@ -48,6 +58,15 @@ def cause_between(pair: Pair, phase: Phase) -> Cause | None:
         return Cause("settings", as_parameters(found), verified=own and matters)
     called = called_otherwise(ours, theirs)
     return called and Cause("arguments", {"reference": called[0], "candidate": called[1]}, verified=not pair.misfed)
+
+
+def called_with(pair: Pair) -> tuple[Evidence, ...]:
+    """Return how each side calls a module, where numbers and words among the arguments differ: callers may be wrong."""
+    calls = pair.reference, pair.candidate
+    ours, theirs = map(plain_values, calls)
+    if ours == theirs or max(len(ours), len(theirs)) > _FEW or any(call.module.operation for call in calls):
+        return ()
+    return (Evidence("called_with", dict(zip(SIDES, map(as_called, calls), strict=True))),)
 
 
 def is_frameworks(module: ModuleRecord) -> bool:

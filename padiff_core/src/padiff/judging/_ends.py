@@ -47,10 +47,13 @@ def unlike_inputs(forced: Forced, step: int) -> Iterator[Finding]:
         )
 
 
-def unlike_shapes(alignment: Alignment, step: int) -> Iterator[Finding]:
-    """Yield the inputs that have other sizes on each side, where nothing at all that the models took or gave fits."""
+def unlike_shapes(alignment: Alignment, step: int, *, differs: bool) -> Iterator[Finding]:
+    """Yield the inputs that have other sizes on each side, where nothing fits that the models took, and none they gave.
+
+    Or where it ``differs``: of words of other lengths a model may give a mean.
+    """
     root = alignment.pairs[0]
-    if root.inputs or root.outputs:
+    if root.inputs or (root.outputs and not differs):
         return
     for ours, theirs in zip(root.reference.inputs, root.candidate.inputs, strict=False):
         if len(ours.shape) == len(theirs.shape) and math.prod(ours.shape) != math.prod(theirs.shape):

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from padiff.alignment import MAPPED, Alignment, Pair
-from padiff.judging._causes import cause_between, not_verified
+from padiff.judging._causes import called_with, cause_between, not_verified
 from padiff.judging._suspicion import UNMEASURED, Suspicion
 from padiff.paths import below, is_at, joined, parent
 from padiff.report import SIDES, Cause, Evidence, Finding, Matching, Phase, Place, Verdict, What
@@ -150,9 +150,10 @@ def _why(suspicion: Suspicion) -> tuple[Cause | None, tuple[Evidence, ...]]:
     """Return the cause of a suspicion, and what it rests on; what may be the cause and is not verified, is evidence."""
     ruling, found = suspicion.ruling, cause_between(suspicion.pair, suspicion.phase)
     cause = _dtypes(suspicion) or (found if found is not None and found.verified else None) or ruling.hint
+    evidence = (*ruling.evidence, *called_with(suspicion.pair))
     if found is None or cause is not None:
-        return cause, ruling.evidence
-    return None, (*ruling.evidence, not_verified(found))
+        return cause, evidence
+    return None, (*evidence, not_verified(found))
 
 
 def _dtypes(suspicion: Suspicion) -> Cause | None:

@@ -262,6 +262,7 @@ EVIDENCE: Mapping[str, Phrase] = {
         "the candidate lands {rel_l2:.1e} away"
     ),
     "unverified_settings": lambda data: f"settings differ: {settings(data)} (not verified as the cause)",
+    "called_with": "the call is {reference} in the reference, {candidate} in the candidate",
     "unverified_arguments": "called as {reference} in the reference, as {candidate} in the candidate (not verified)",
     "hooks": lambda data: "hooks of a script's own at {}: {} in the reference, {} in the candidate".format(
         data["module"] or "the model", *(", ".join(data[side]) or "none" for side in ("reference", "candidate"))

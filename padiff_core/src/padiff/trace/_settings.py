@@ -225,7 +225,7 @@ def as_called(call: Call, names: Sequence[str] = ()) -> str:
     if kind is not None and not kind.roles:
         given += [f"{one}={call.settings[one].spelled}" for one in kind.settings if one in call.settings]
     name = last(call.path)
-    name = call.module.class_name.rpartition(".")[2] if name.isdigit() else name
+    name = name if name and not name.isdigit() else call.module.class_name.rpartition(".")[2]
     return f"{name}({', '.join(given)})"
 
 

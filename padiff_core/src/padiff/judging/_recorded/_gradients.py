@@ -74,6 +74,18 @@ def cut_by(alignment: Alignment, spot: Spot, side: str) -> Pair:
     return cut_at(alignment, around, side, spot.pair.candidate.index)
 
 
+def sender(alignment: Alignment, spot: Spot, traces: tuple[Trace, Trace]) -> Pair:
+    """Return the call whose code sends a gradient: the one that takes the tensor, or the code around all else.
+
+    A call that is sent nothing sends nothing.
+    """
+    pair = spot.owner or spot.pair
+    calls = zip((pair.reference, pair.candidate), traces, strict=True)
+    unused = all(leaf.token not in trace.gradients for call, trace in calls for leaf in call.outputs)
+    around = alignment.around(pair) if unused and spot.what == "input" else None
+    return around or pair
+
+
 def given(trace: Trace) -> set[int]:
     """Return the tokens of what the script gave to a model."""
     return {leaf.token for call in trace.tops for leaf in call.inputs}

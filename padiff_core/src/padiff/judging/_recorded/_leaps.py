@@ -15,7 +15,7 @@ import attrs
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
 from padiff.judging._cuts import cut_side, own_code
-from padiff.judging._recorded._gradients import Sums, cut_by, given, is_awaited, is_told, tells_nothing
+from padiff.judging._recorded._gradients import Sums, cut_by, given, is_awaited, is_told, sender, tells_nothing
 from padiff.judging._recorded._levels import Drift, Ends, Level, Siblings, cast_of, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
@@ -316,7 +316,7 @@ class Leaps:
             check = Check(spot, True, size.difference, close=size.close)
             self.checks += [] if size.difference.equal else [check]
             if ruling.verdict not in AGREEING:
-                pair = spot.owner or spot.pair
+                pair = sender(self.alignment, spot, self.meter.traces)
                 if side := cut_side(spot.reference, spot.candidate):
                     maker = cut_by(self.alignment, spot, side)
                     pair = own_code(self.alignment, maker)

@@ -208,7 +208,8 @@ class Recorded(Gathered):
         alignment, traces = known.alignment, leaps.meter.traces
         # Of ranks nobody may know how the parts of what the model was given make a whole.
         given = all(leaf.token in trace.values for trace in traces for leaf in trace.root.inputs)
-        shapes = [*unlike_shapes(alignment, step)] if given else []
+        differs = any(one.verdict is Verdict.DIFFERS for one in told)
+        shapes = [*unlike_shapes(alignment, step, differs=differs)] if given else []
         found = [*shapes, *unlike_inputs(Forced(leaps.checks), step)]
         models = leaps.meter.models
         # In execution order, those in front at which a difference arises: of one place the first is kept.
