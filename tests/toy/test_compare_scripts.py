@@ -148,6 +148,27 @@ def test_what_a_call_is_told_beside_its_tensors_is_evidence(tmp_path: Path, by: 
     assert ("the call is Reversing(_, 0.5) in the reference, Reversing(_, 0.25) in the" in str(report)) == (by != 0.5)
 
 
+@pytest.mark.parametrize("factor", [0.5, 0.4])
+def test_what_a_script_makes_of_an_earlier_call_is_told_as_that(tmp_path: Path, factor: float) -> None:
+    """A sampler's own arithmetic is wrong, and no batch is another one."""
+    net, port = rows.Linear(6, 6), rows.Linear(6, 6)
+    padiff.transfer(net, port)
+    for name, model, times in (("a", net, 0.5), ("b", port, factor)):
+        with padiff.record(model, tmp_path / name) as recorder:
+            x = rows.Tensor(np.random.default_rng(0).standard_normal((5, 6), dtype=np.float32))
+            for _ in range(3):
+                x = x - model(x) * times
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned == (factor == 0.5), str(report)
+    assert (
+        ("(micro-batch 2)" in str(report))
+        is ("what they make of what the model gave before" in str(report))
+        is (factor != 0.5)
+    )
+    assert "the same batches" not in str(report)
+
+
 def test_what_one_script_did_alone_is_noted(tmp_path: Path) -> None:
     net, port = pair()
     port.train(False)

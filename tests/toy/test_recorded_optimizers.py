@@ -343,3 +343,34 @@ def test_a_gradient_in_front_of_a_step_follows_from_nothing_behind_it(tmp_path: 
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert (source.phase, source.candidate.path, source.what.kind) == (Phase.BACKWARD, "", "output_gradient")
     assert source.candidate.micro_batch == 0
+
+
+class Heads(rows.Module):
+    """Two heads, of which each step uses one."""
+
+    def __init__(self) -> None:
+        self.body, self.one, self.two = rows.Linear(6, 8), rows.Linear(8, 3), rows.Linear(8, 3)
+
+    def forward(self, x: Any, second: bool) -> Any:
+        return (self.two if second else self.one)(self.body(x))
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_what_steps_with_zeros_where_no_gradient_came_is_told_as_that(tmp_path: Path, zeros: bool) -> None:
+    """Momentum goes on where a gradient is cleared to zeros, and not where it is taken away."""
+    models = Heads(), Heads()
+    padiff.transfer(*models)
+    for name, model, cleared in zip("ab", models, (False, zeros), strict=True):
+        optimizer = rows.SGD(model.parameters(), 0.1, momentum=0.9)
+        with padiff.record(model, tmp_path / name) as recorder:
+            for step in range(2):
+                y = model(rows.Tensor(np.random.default_rng(step).standard_normal((5, 6), dtype=np.float32)), step == 0)
+                (y * y).mean().backward()
+                for one in model.parameters() if cleared else ():
+                    one.step.grad = np.zeros_like(one.data) if one.grad is None else one.grad
+                optimizer.step()
+                optimizer.clear()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [one.candidate.path for one in report.sources] == ["two"] * zeros, str(report)
+    assert ("no gradient comes to it in this step: the reference's optimizer leaves it" in str(report)) is zeros

@@ -47,6 +47,12 @@ _is_lacking = _caused_by("missing_parameter")
 """Whether a layer lacks a parameter that its counterpart has."""
 
 
+def _is_given_later(source: Finding) -> bool:
+    """Return whether a script gives something else to a later call of a step: it may make it of what others gave."""
+    place = source.candidate
+    return _is_given(source) and bool(place.micro_batch if place.micro_batch is not None else place.call)
+
+
 def _is_of_mode(source: Finding) -> bool:
     """Return whether a module is in training mode on one side alone, and differs in nothing else."""
     return source.cause is not None and source.cause.name == "settings" and [*source.cause.parameters] == ["training"]
@@ -103,7 +109,15 @@ _UNMATCHED = (
     (lambda f: not (_is_extra_call(f) or words.is_uncompared(f)), _MATCH),
 )
 _RECORDED = (
-    (_is_given, "give both scripts the same batches, in one order, and record them again; nothing else is said yet"),
+    (
+        _is_given_later,
+        "compare what both scripts give that call: their batches, and what they make of what the model gave before; "
+        "put it right in the candidate's, record it again, and compare again",
+    ),
+    (
+        lambda f: _is_given(f) and not _is_given_later(f),
+        "give both scripts the same batches, in one order, and record them again; nothing else is said yet",
+    ),
     (
         _is_of_weights,
         "start both runs from the same weights: padiff.transfer(reference_run, port) before the port's loop; record it "

@@ -40,6 +40,11 @@ def _not_stepped(data: Data) -> str:
     other = OTHER[data["side"]]
     if data.get("script"):
         return f"it stays as it was in the {data['side']}, and does not in the {other}"
+    if data.get("ungraded"):
+        return (
+            f"no gradient comes to it in this step: the {data['side']}'s optimizer leaves it as it is, the {other}'s "
+            "steps it with zeros (by momentum, or decay)"
+        )
     return f"the {data['side']}'s optimizer does not step what the {other}'s steps"
 
 

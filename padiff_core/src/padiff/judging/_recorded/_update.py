@@ -213,7 +213,10 @@ def _settings_cause(
         return known and attrs.evolve(known, parameters={**known.parameters, "script": True})
     ours, theirs = (dict(found or {}) for found in meter.settings(link))
     if known is not None and known.name == "not_stepped":
-        if any(path not in trace.handed for path, trace in zip(paths, meter.traces, strict=True)):
+        sides = list(zip(paths, meter.traces, strict=True))
+        if all(trace.parameter_gradients and path not in trace.parameter_gradients for path, trace in sides):
+            return attrs.evolve(known, parameters={**known.parameters, "ungraded": True})
+        if any(path not in trace.handed for path, trace in sides):
             return None
         times = 0.0 if known.parameters["side"] == SIDES[1] else math.inf  # it is stepped, and by nothing
     elif known is not None:
