@@ -119,6 +119,39 @@ def test_inputs_of_other_lengths_are_one_source_where_outputs_have_one_shape(tmp
     assert [str(one.cause) for one in report.sources] == ["the inputs themselves differ, in 'x'"], str(report)
 
 
+MEANS, WIDTHS = np.array([0.1, 0.2, 0.4], np.float32), np.array([0.5, 0.6, 0.8], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("order", "prepared", "said"),
+    [
+        ((0, 1, 2), lambda x: x, None),
+        ((2, 1, 0), lambda x: x, "the reference was given the same in step 2: batches come in another order"),
+        ((0, 1, 2), lambda x: x[:, :, ::-1], "reversed along axis 2"),
+        ((0, 1, 2), lambda x: (x - MEANS) / WIDTHS, "each index of axis 2 is scaled and shifted by itself: 1.25 to 2"),
+        ((0, 1, 2), lambda x: x * 2 - 1, "the candidate's is 2 times the reference's, -1"),
+    ],
+    ids=["same", "order", "reversed", "normalized", "scaled"],
+)
+def test_how_inputs_differ_is_told(tmp_path: Path, order: tuple[int, ...], prepared: Any, said: str | None) -> None:
+    """Of two scripts that load their data themselves that is what is wrong first."""
+    net, port = rows.Linear(3, 4), rows.Linear(3, 4)
+    padiff.transfer(net, port)
+    batches = np.random.default_rng(0).random((3, 5, 4, 3), dtype=np.float32)
+    given = batches, [np.ascontiguousarray(prepared(batches[one])) for one in order]
+    for name, model, data in zip("ab", (net, port), given, strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            for x in data:
+                (model(rows.Tensor(x)) * 2).mean().backward()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [one.cause.name for one in report.sources if one.cause] == ["inputs"] * (said is not None), str(report)
+    assert said is None or said in str(report)
+    if order[0] == 0:
+        fed = padiff.diff(net, port, (batches[0],), candidate_inputs=(given[1][0],))
+        assert fed.aligned if said is None else said in str(fed), str(fed)
+
+
 class Reversing(rows.Module):
     """Two heads on one body; what the second sends back is turned round, by as much as it is told."""
 

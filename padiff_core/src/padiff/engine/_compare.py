@@ -33,6 +33,7 @@ from padiff.judging import (
     measuring,
     reordered_notes,
     rule_of,
+    with_other_batches,
     without_settings_seen,
 )
 from padiff.numerics import SKETCH_ERROR
@@ -177,6 +178,7 @@ def _compared(
         notes += [*axis_notes(read), *reordered_notes(read)] if number == steps[0] else []
         found.findings[:] = padding_in_loss(found.findings, runs, number, padding)
         found.findings[:] = explained(found.findings, runs, [side.trace for side in both], number)
+        found.findings[:] = with_other_batches(found.findings, runs[0].trace, steps, both[1].trace, number)
         found.notes = without_settings_seen(found.notes, found.findings)
         notes += rank_notes(runs, number) if number == steps[0] else []
     assert found is not None

@@ -39,7 +39,7 @@ from padiff.judging import (
 )
 from padiff.parameters import Correspondence, Specials, held_of, transfer
 from padiff.progress import Progress
-from padiff.recording import Task, exact
+from padiff.recording import Task, arrays_of, exact
 from padiff.refinement import (
     Evidence,
     aligned,
@@ -166,7 +166,7 @@ class Run:
         check_starts(self.tasks[1], judge)
         free = evidence.seen or evidence.free(known.axes)
         self.outcome.notes += evidence.notes
-        self.outcome.gather(step, known, trace, free, judge)
+        self.outcome.gather(step, known, trace, free, judge, arrays_of(self.tasks[1]))
         sides = evidence.reference, evidence.side(known.axes)
         ours, theirs = self.tasks
         tasks = ours, exact(ours, theirs, known.alignment.pairs[0].inputs)

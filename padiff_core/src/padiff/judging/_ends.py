@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from padiff.alignment import Alignment, Pair, first_step
-from padiff.forcing import Forced
+from padiff.forcing import Forced, Spot
 from padiff.judging._causes import cause_between
 from padiff.judging._findings import finding_at, place_of
+from padiff.judging._likeness import likeness_of_inputs
 from padiff.judging._shapes import described, other_shape, sides_described, within_code
+from padiff.judging._sizes import Held
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
 from padiff.numerics import LOSS, NEGLIGIBLE, SAME, VANISHES, epsilon_of, is_float, product_norm
@@ -25,8 +27,11 @@ _CACHE = re.compile(r"\b(past_key_values?|(kv_)?caches?|cache_params|presents|me
 """The names of what a model returns for generating step by step: keys and values, or states."""
 
 
-def unlike_inputs(forced: Forced, step: int) -> Iterator[Finding]:
-    """Yield the arguments that were given as other values to each side: then the inputs differ, not the models."""
+def unlike_inputs(forced: Forced, given: Callable[[Spot], tuple[Held, Held]], step: int) -> Iterator[Finding]:
+    """Yield the arguments that were given as other values to each side: then the inputs differ, not the models.
+
+    ``given`` returns what both sides were, as far as it is known: whole, it shows in which way one is like the other.
+    """
     for check in forced.checks:
         spot, found = check.spot, check.difference
         if check.backward or check.kept or spot.owner is not None or spot.what != "input":
@@ -35,10 +40,15 @@ def unlike_inputs(forced: Forced, step: int) -> Iterator[Finding]:
         if found.rel_l2 <= NEGLIGIBLE(coarser) if check.close is None else check.close:
             continue
         name = spot.candidate.path
+        ours, theirs = given(spot)
+        alike = None
+        if isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray):
+            alike = likeness_of_inputs(ours, theirs, SAME(coarser))
         yield finding_at(
             spot.pair,
             Phase.FORWARD,
             What("input", name),
+            *([] if alike is None else [alike]),
             Evidence("other_inputs"),
             figures=Figures.of(found, check.measured),
             cause=Cause("inputs", {"name": name}, verified=True),

@@ -98,14 +98,13 @@ def finding_at(
     pair: Pair,
     phase: Phase,
     what: What,
-    evidence: Evidence,
-    *,
+    *evidence: Evidence,
     verdict: Verdict = Verdict.DIFFERS,
     **rest: Any,
 ) -> Finding:
-    """Return a finding whose place is that of two matched calls, on one piece of evidence."""
+    """Return a finding whose place is that of two matched calls."""
     ours, theirs = (place_of(call) for call in (pair.reference, pair.candidate))
-    return Finding(verdict, phase, ours, theirs, what, evidence=(evidence,), **rest)
+    return Finding(verdict, phase, ours, theirs, what, evidence=evidence, **rest)
 
 
 def size_in(finding: Finding) -> float:

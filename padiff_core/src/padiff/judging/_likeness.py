@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -67,9 +68,22 @@ def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient
             _factor_of_each,
             _one_of_each_row,
             _moved,
+            _scaled_and_shifted,
         ]
         found = (tell(ours, theirs, bound) for tell in tells) if ours.size >= _FEW else ()
         return next((one for one in found if one is not None), None)
+
+
+def likeness_of_inputs(ours: Array, theirs: Array, bound: float) -> Evidence | None:
+    """Return in which way what a candidate was given is like what the reference was: whole numbers and types count."""
+    if ours.shape != theirs.shape or not {ours.dtype.kind, theirs.dtype.kind} <= set("fiu"):
+        return None
+    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
+    if 1 < len(ours) <= _GLANCE and ours.size <= _LARGEST:
+        keys = [[row.tobytes() for row in one] for one in (ours, theirs)]
+        if sorted(keys[0]) == sorted(keys[1]) and len(set(keys[0])) == len(ours):
+            return Evidence.of("rows_moved", rows=[keys[0].index(key) for key in keys[1]])
+    return likeness(ours, theirs, (), bound)
 
 
 def _tells(value: Array, ours: Array, bound: float) -> bool:
@@ -188,6 +202,24 @@ def _factor_of_each(ours: Array, theirs: Array, bound: float) -> Evidence | None
         if _same(ours * factors, theirs, bound):
             told = factors[squares > 0]
             return Evidence.of("factor_of_each", axes=axes, least=float(told.min()), most=float(told.max()))
+    return None
+
+
+def _scaled_and_shifted(ours: Array, theirs: Array, bound: float) -> Evidence | None:
+    """Return that the candidate's is scaled and shifted, as a whole or at each index of an axis."""
+    for axes in ((), *((axis,) for axis in range(ours.ndim))):
+        rest = tuple(axis for axis in range(ours.ndim) if axis not in axes)
+        count = ours.size // max(math.prod(ours.shape[axis] for axis in axes), 1)
+        if count < _FEW:
+            continue  # a line goes through any two points
+        means = [one.mean(axis=rest, keepdims=True) for one in (ours, theirs)]
+        apart = ours - means[0]
+        squares = np.square(apart).sum(axis=rest, keepdims=True)
+        factors = (apart * theirs).sum(axis=rest, keepdims=True) / np.where(squares, squares, 1)
+        more = means[1] - factors * means[0]
+        if squares.all() and factors.all() and _same(ours * factors + more, theirs, bound):
+            figures = {"least": factors.min(), "most": factors.max(), "low": more.min(), "high": more.max()}
+            return Evidence.of("scaled_and_shifted", axes=axes, **{name: float(one) for name, one in figures.items()})
     return None
 
 

@@ -99,13 +99,18 @@ def marks(array: Array) -> bool:
     return bool(((array == 0) | (array == 1)).all())
 
 
+def arrays_of(task: Task) -> list[Array]:
+    """Return the arrays that a model is given, in the order of its inputs."""
+    return [np.asarray(leaf) for _, leaf in leaves((*task.args, task.kwargs), is_array)]
+
+
 def exact(ours: Task, theirs: Task, matched: Iterable[tuple[int, int]]) -> Task:
     """Return the candidate's task, which knows of what the reference's inputs lost in its own narrower types."""
-    first, second = ([leaf for _, leaf in leaves((*one.args, one.kwargs), is_array)] for one in (ours, theirs))
+    first, second = map(arrays_of, (ours, theirs))
     known = {}
     for a, b in matched:
         if a < len(first) and b < len(second):
-            wide, narrow = np.asarray(first[a]), np.asarray(second[b])
+            wide, narrow = first[a], second[b]
             wider = epsilon(narrow.dtype) > epsilon(wide.dtype) > 0
             if wider and np.array_equal(wide.astype(narrow.dtype), narrow):
                 known[b] = wide

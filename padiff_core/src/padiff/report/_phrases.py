@@ -268,6 +268,11 @@ EVIDENCE: Mapping[str, Phrase] = {
         data["module"] or "the model", *(", ".join(data[side]) or "none" for side in ("reference", "candidate"))
     ),
     "frozen_together": "{paths:few}",
+    "batch_of": lambda data: (
+        f"the reference was given the same in step {data['step']}"
+        + ("" if data["call"] is None else f", micro-batch {data['call'] + 1}")
+        + ": batches come in another order"
+    ),
     "other_inputs": "what was given to the candidate is not what was given to the reference",
     "other_input_shapes": "the reference was given {reference:all}, the candidate {candidate:all}",
     "recomputed": "in the {side} gradients are {rel_l2:.1e} away from its own without recomputation, under one seed",

@@ -23,12 +23,24 @@ def _lacks(data: Data) -> str:
     return f"what the candidate's lacks is {times}{value}{path}"
 
 
+def _scaled_and_shifted(data: Data) -> str:
+    least, most, low, high = (data[name] for name in ("least", "most", "low", "high"))
+    if not data["axes"]:
+        return f"the candidate's is {least:.6g} times the reference's, {low:+.6g}"
+    return (
+        f"each index of axis {data['axes'][0]} is scaled and shifted by itself: {least:.4g} to {most:.4g} times the "
+        f"reference's, {low:+.4g} to {high:+.4g}: by another mean and deviation?"
+    )
+
+
 def _in_part(data: Data) -> str:
     first, last = data["first"], data["last"]
     where = f"index {first}" if first == last else f"indices {first} to {last}"
     return f"only at {where} of axis {data['axis']}, which has {data['extent']}"
 
 
+_ROWS = 8
+"""Rows whose order is told."""
 EVIDENCE_OF_VALUES: Mapping[str, Phrase] = {
     "mistaken_gradient": "the candidate has the reference's gradient of the {value} there: it comes back another way",
     "mistaken_value": "the candidate has the reference's {value} there: another tensor, or two in another order",
@@ -46,6 +58,11 @@ EVIDENCE_OF_VALUES: Mapping[str, Phrase] = {
     "one_of_each_row": (
         "in each row one element is the reference's {one:+.4g}, all others {others:+.4g}: "
         "targets that one side smooths?"
+    ),
+    "scaled_and_shifted": _scaled_and_shifted,
+    "rows_moved": lambda data: (
+        f"the same rows in another order: {', '.join(map(str, data['rows'][:_ROWS]))}"
+        + (", ..." if len(data["rows"]) > _ROWS else "")
     ),
     "shifted": "the candidate's is the reference's, shifted by {step:+d} along axis {axis}",
     "axes_exchanged": "the candidate's is the reference's with axes {axes[0]} and {axes[1]} exchanged",

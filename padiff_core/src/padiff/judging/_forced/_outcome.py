@@ -8,7 +8,7 @@ from functools import partial
 import attrs
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Forced, Given, Side, is_recorded
+from padiff.forcing import Forced, Given, Side, Spot, is_recorded
 from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path
 from padiff.judging._ends import loss_finding, makes_the_loss, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
@@ -32,7 +32,7 @@ from padiff.judging._notes import harmless_note, notes_of, tf32_notes
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import rule_of, rule_of_numbers
 from padiff.kinds import CATALOGUE
-from padiff.numerics import difference
+from padiff.numerics import Array, difference
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
 from padiff.recording import Task
@@ -54,8 +54,10 @@ class Outcome(Gathered):
     transfer: Transfer | None = None
     free_runs: FreeRuns | None = None
 
-    def gather(self, step: int, known: Correspondence, trace: Trace, free: Trace, judge: Judge) -> None:
-        """Turn what one step showed into findings, counts and notes."""
+    def gather(
+        self, step: int, known: Correspondence, trace: Trace, free: Trace, judge: Judge, theirs: Sequence[Array]
+    ) -> None:
+        """Turn what one step showed into findings, counts and notes; ``theirs`` is what the candidate was given."""
         first = not self.calls
         forward = judge.forward()
         # What parts forward explains what parts backward; where only the latter was asked for, it speaks for itself.
@@ -93,7 +95,8 @@ class Outcome(Gathered):
             for one in unmatched_outputs(judge.alignment, step, partial(makes_the_loss, (trace, free), root))
         )
         operations = {pair.candidate.path for pair in judge.alignment.pairs if pair.candidate.module.operation}
-        found = [*unlike_inputs(judge.forced, step), *_of_one_loss(merged(found, operations))]
+        inputs = unlike_inputs(judge.forced, partial(_given_at, trace, theirs), step)
+        found = [*inputs, *_of_one_loss(merged(found, operations))]
         self.findings += found
         sent = trace.gradients or trace.parameter_gradients or judge.forced.reached
         if self.options.phase == "both" and not (sent or found):
@@ -309,6 +312,12 @@ def _effects(reference: Trace, candidate: Trace) -> Iterator[Note]:
         ):
             if paths:
                 yield Note(kind, {"side": side, "paths": list(paths)})
+
+
+def _given_at(trace: Trace, theirs: Sequence[Array], spot: Spot) -> tuple[Array | None, Array | None]:
+    """Return what both models were given at one of their inputs."""
+    taken = dict(zip((leaf.path for leaf in spot.pair.candidate.inputs), theirs, strict=False))
+    return trace.value(spot.reference), taken.get(spot.candidate.path)
 
 
 def _by_kind(pair: Pair) -> bool:

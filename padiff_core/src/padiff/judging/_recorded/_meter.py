@@ -14,11 +14,11 @@ import numpy as np
 
 from padiff.alignment import Alignment
 from padiff.errors import PadiffError, WorkerError
-from padiff.forcing import RecordedSide
+from padiff.forcing import RecordedSide, Spot
 from padiff.judging._recorded._cache import Measurements
 from padiff.judging._recorded._parameter_values import GRADIENTS, Kept, When, both_of, kept_by, with_nothing
 from padiff.judging._recorded._value_pairs import ValuePair, measured
-from padiff.judging._sizes import Size, held, magnitude, projected, size_of
+from padiff.judging._sizes import Held, Size, held, magnitude, projected, size_of
 from padiff.judging._tolerance import Rule
 from padiff.numerics import Array, is_suspect, numpy_dtype
 from padiff.parameters import Correspondence, Link
@@ -133,6 +133,12 @@ class Meter:
         """Return, of each side, whether gradients of a parameter were ``cleared``."""
         paths = [one.parameter.path for one in link.references], [link.candidate.parameter.path]
         return [any(path in own for path in held) for held, own in zip(paths, self.cleared, strict=True)]
+
+    def of_spot(self, spot: Spot) -> tuple[Held, Held]:
+        """Return what both sides hold of a value of matched calls."""
+        ours, theirs = self.traces
+        values = ours.values.get(spot.reference.token), theirs.values.get(spot.candidate.token)
+        return held(ours, values[0]), held(theirs, values[1])
 
     def of_link(self, link: Link, when: When) -> Size | None:
         """Return how far apart what both sides hold of a link is."""

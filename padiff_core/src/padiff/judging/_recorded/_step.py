@@ -210,7 +210,7 @@ class Recorded(Gathered):
         given = all(leaf.token in trace.values for trace in traces for leaf in trace.root.inputs)
         differs = any(one.verdict is Verdict.DIFFERS for one in told)
         shapes = [*unlike_shapes(alignment, step, differs=differs)] if given else []
-        found = [*shapes, *unlike_inputs(Forced(leaps.checks), step)]
+        found = [*shapes, *unlike_inputs(Forced(leaps.checks), leaps.meter.of_spot, step)]
         models = leaps.meter.models
         # In execution order, those in front at which a difference arises: of one place the first is kept.
         ordered = sorted(_once(told), key=lambda one: (not one.arises, one.phase is not Phase.FORWARD, one.order))
