@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
+import padiff
 from padiff.alignment import Resolved
 from padiff.isolation import side_of
 from padiff.parameters import matched_unrun, units_of
 from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
 
 OURS, THEIRS = ("q_proj", "k_proj", "v_proj", "out_proj"), ("query", "key", "value", "out")
 
@@ -51,3 +54,61 @@ def test_settings_tell_which_layer_is_one_more(strides: tuple[int, ...]) -> None
     candidate = _holding(columns.Layer, {name: columns.Conv(4, 4, 3, stride=n) for name, n in names.items()})
     partners = _partners(reference, candidate)
     assert {ours: names[theirs] for ours, theirs in partners.items()} == {"one": 1, "two": 2}
+
+
+class Packed(columns.Layer):
+    """Attention whose projections are one layer, in an order of its own, and a layer behind it."""
+
+    def __init__(self, order: tuple[int, ...]) -> None:
+        self.qkv, self.proj, self.order = columns.Dense(6, 18), columns.Dense(6, 6), order
+
+    def forward(self, x: Any) -> Any:
+        packed = self.qkv(x)
+        parts = [packed[..., i * 6 : (i + 1) * 6] for i in range(3)]
+        return self.proj(F.attention(*(parts[self.order.index(i)] for i in range(3)), 2))
+
+
+class Held(rows.Module):
+    """Attention whose module is not called: what holds it computes with its parameters, as a fast path does."""
+
+    def __init__(self) -> None:
+        self.attn = rows.Attention(6, 2)
+
+    def forward(self, x: Any) -> Any:
+        packed = F.linear(x, self.attn.packed.transpose(1, 0), self.attn.packed_bias)
+        y = F.attention(*(packed[..., i * 6 : (i + 1) * 6] for i in range(3)), 2)
+        return F.linear(y, self.attn.out.weight.transpose(1, 0), self.attn.out.bias)
+
+
+X = (np.random.default_rng(0).standard_normal((2, 5, 6), dtype=np.float32),)
+
+
+def test_a_packed_parameter_stays_one_where_nothing_runs() -> None:
+    """The layer behind it was taken for the query, and this one for the last that is packed."""
+    net, port = Held(), Packed((0, 1, 2))
+    padiff.transfer(net, port)
+    assert np.array_equal(port.proj.kernel.data, net.attn.out.weight.data.T)
+    assert padiff.diff(net, port, X, transfer=False).aligned
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.5])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2)])
+def test_what_was_loaded_in_an_order_that_the_code_has_not_is_copied_anew(order: tuple[int, ...], scale: float) -> None:
+    """Values that a candidate holds tell how it packs them only where it gives what the reference gives."""
+    net, port = Held(), Packed(order)
+    rows_of = np.concatenate([np.arange(i * 6, (i + 1) * 6) for i in (1, 0, 2)])
+    port.qkv.kernel.data[...] = net.attn.packed.data.T[:, rows_of]
+    port.qkv.offset.data[...] = net.attn.packed_bias.data[rows_of]
+    port.proj.kernel.data[...], port.proj.offset.data[...] = net.attn.out.weight.data.T, net.attn.out.bias.data
+    wrong = Scaled(port, scale)
+    report = padiff.diff(net, wrong, X)
+    assert report.aligned == (scale == 1.0), str(report)
+    assert len(report.sources) == (scale != 1.0), str(report)
+
+
+class Scaled(columns.Layer):
+    def __init__(self, inner: Any, scale: float) -> None:
+        self.inner, self.scale = inner, scale
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x) * self.scale

@@ -23,6 +23,8 @@ from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
 
 _SETTINGS_WEIGHT = 0.3
+_WHOLE_WEIGHT = 0.3
+"""What counts that both sides hold a layer in parameters of its own, or both as a piece of packed ones."""
 _NEVER = -99
 
 
@@ -140,6 +142,7 @@ def _fit(reference: HeldUnit, candidate: HeldUnit) -> float:
     if reference.special is not None and reference.special is candidate.special:
         return FULL  # what its function gives is asked for once the partners are known
     fit = link_roles(reference, candidate)[0]
+    fit += _WHOLE_WEIGHT * (bool(fit) and _is_piece(reference) == _is_piece(candidate))
     ours, theirs = settings_of(reference), settings_of(candidate)
     shared = ours.keys() & theirs.keys()
     if not fit or not shared or reference.kind != candidate.kind:
@@ -148,12 +151,18 @@ def _fit(reference: HeldUnit, candidate: HeldUnit) -> float:
     return fit + _SETTINGS_WEIGHT * equal / len(shared)
 
 
+def _is_piece(unit: HeldUnit) -> bool:
+    """Return whether a unit shares its parameters with others, which they pack: the query of an attention."""
+    return any(held.part.piece is not None for held in unit.roles.values())
+
+
 def _signature(unit: HeldUnit) -> tuple[Any, ...]:
     shapes = tuple((role, held.shape) for role, held in unit.roles.items())
     return (
         unit.kind,
         len(unit.stack),
         shapes,
+        _is_piece(unit),
         unit.module.class_name if unit.kind is None else repr(settings_of(unit)),
     )
 
