@@ -96,6 +96,36 @@ def test_a_right_constant_beside_a_fault_is_no_source() -> None:
     assert source.between == ("first", "ln"), str(report)
 
 
+class Circled(rows.Module):
+    """Tokens beside a table whose sines are zero but for rounding: of halves of a circle, computed in float32."""
+
+    def __init__(self) -> None:
+        self.up, self.down = rows.Linear(10, 8), rows.Linear(8, 8)
+        angles = np.broadcast_to(np.float32(np.pi) * (np.arange(9) % 3 - 1), (2, 9)).astype(np.float32)
+        self.circle = rows.buffer(np.stack([np.sin(angles), np.cos(angles)], -1))
+
+    def forward(self, x: Any) -> Any:
+        return self.down(F.tanh(self.up(F.concat([x, self.circle]))))
+
+
+class CircledPort(columns.Layer):
+    """The same, computed in float64 and rounded; or with sines of other numbers, which are small too."""
+
+    def __init__(self, wrong: float) -> None:
+        self.last, self.first = columns.Dense(8, 8), columns.Dense(10, 8)
+        angles = np.broadcast_to(np.pi * (np.arange(9) % 3 - 1), (2, 9))
+        self.table = columns.Tensor(np.stack([np.sin(angles) + wrong, np.cos(angles)], -1).astype(np.float32))
+
+    def forward(self, x: Any) -> Any:
+        return self.last(F.tanh(self.first(F.concat([x, self.table]))))
+
+
+@pytest.mark.parametrize("wrong", [0.0, 3e-6])
+def test_zeros_of_a_table_are_rounded_otherwise(wrong: float) -> None:
+    report = padiff.diff(Circled(), CircledPort(wrong), TOKENS)
+    assert report.aligned == (not wrong), str(report)
+
+
 class Quantized(rows.Module):
     """Tokens scaled by how near they are to the entries of a codebook, which follows them in training."""
 
