@@ -174,6 +174,53 @@ def test_a_fault_beside_a_codebook_is_named(fault: str, what: str) -> None:
     assert what in (source.what.kind, "output"), str(report)
 
 
+class Book(rows.Module):
+    """One codebook of several."""
+
+    def __init__(self) -> None:
+        self.embed = rows.buffer(np.random.standard_normal((16, 8)))
+
+    def forward(self, x: Any) -> Any:
+        return F.softmax(x @ self.embed.transpose(1, 0)) @ self.embed
+
+
+class Residual(rows.Module):
+    """What is left of tokens, book by book, as residual quantizers take it."""
+
+    def __init__(self) -> None:
+        self.inner, self.outer = rows.Linear(8, 8), rows.Linear(8, 8)
+        self.layers = rows.ModuleList(Book(), Book(), Book())
+
+    def forward(self, x: Any) -> Any:
+        x = self.inner(x)
+        for layer in self.layers:
+            x = x - layer(x)
+        return self.outer(x)
+
+
+class ResidualPort(columns.Layer):
+    """The same with the books in one buffer, taken in an order."""
+
+    def __init__(self, order: tuple[int, ...] = (0, 1, 2)) -> None:
+        self.last, self.first, self.order = columns.Dense(8, 8), columns.Dense(8, 8), order
+        self.books = columns.statistic(np.random.standard_normal((3, 16, 8)))
+
+    def forward(self, x: Any) -> Any:
+        x = self.first(x)
+        for place in self.order:
+            x = x - F.softmax(x @ self.books[place].transpose(1, 0)) @ self.books[place]
+        return self.last(x)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2)])
+@pytest.mark.parametrize("turned", [False, True], ids=["stacked", "listed"])
+def test_codebooks_are_stacked(order: tuple[int, ...], turned: bool) -> None:
+    """They had no counterpart, and a right port was a source."""
+    models = Residual(), ResidualPort(order)
+    report = padiff.diff(*(models[::-1] if turned else models), TOKENS)
+    assert report.aligned == (order == (0, 1, 2)), str(report)
+
+
 class Divided(rows.Module):
     """A layer divided by its largest singular value, of which it keeps a vector between calls (spectral norm)."""
 

@@ -24,6 +24,7 @@ from padiff.parameters._links import Link, canonical
 from padiff.parameters._pieces import Match
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._shapes import bare
+from padiff.parameters._stacks import in_places
 from padiff.parameters._units import Held, HeldUnit, Native, Units
 from padiff.paths import is_at, upwards
 from padiff.trace import Description, ParameterRecord
@@ -63,8 +64,9 @@ def with_buffers(
 ) -> Correspondence:
     """Return the correspondence with buffers matched: equal ones first, then by dataflow (``match``), name, and shape.
 
-    By shape those go first that lie beside parameters that belong together. What ``is_state`` names, and what is
-    independent of the other side's, is matched as parameters are; what is left are the correspondence's constants.
+    By shape those go first that lie beside parameters that belong together, then what one side stacks. What
+    ``is_state`` names, and what is independent of the other side's, is matched as parameters are; what is left are the
+    correspondence's constants.
     Where nothing ``read``s values these tell nothing; of equal ones those go first that a run leaves equal (``later``).
     """
     ours, theirs, fits = _free_buffers(known, models)
@@ -115,6 +117,12 @@ def with_buffers(
     named = set(_named_alike(near, homes))
     take(lambda one, other: (one, other) in named)
     take_single(rest)
+    some, others = ([unit for unit in units if unit not in {*pairs, *taken}] for units in (ours, theirs))
+    for one, other in (*((a, b) for b, a in in_places(some, others)), *in_places(others, some)):
+        link = _link(one, other)
+        if link is not None:
+            pairs[one], fits[one, other] = other, link
+            values |= {unit: _value(unit, side) for unit, side in zip((one, other), read or (), strict=False)}
     state: list[UnitMatch] = []
     constants: list[UnitMatch] = []
     ruled = {held for units in known.sides for unit in units if unit.kind is not None for held in unit.roles.values()}

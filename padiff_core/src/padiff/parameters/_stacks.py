@@ -51,6 +51,22 @@ def stacked(known: Correspondence, flows: tuple[Flow, Flow], *, deepest: int) ->
     return (found[0], found[1]) if any(unit.stack for unit in found[0]) else None
 
 
+def in_places(stacks: Units, lists: Units) -> Iterator[tuple[HeldUnit, HeldUnit]]:
+    """Yield what some units of one parameter hold at each place of their first axis, after what others list there.
+
+    Of several that fit, one of the same name goes first.
+    """
+    free = {unit: next(iter(unit.roles.items())) for unit in stacks if len(unit.roles) == 1}
+    wanted = {held.shape[:1] for _, held in free.values() if len(held.shape) > 1}
+    for family, extents in _families([unit for unit in lists if len(unit.roles) == 1], wanted):
+        ((name, one),) = family.roles.items()
+        fits = [unit for unit, (_, held) in free.items() if held.shape == (*extents, *one.shape)]
+        if fits:
+            role, held = free.pop(whole := max(fits, key=lambda unit: free[unit][0] == name))
+            for place, listed in enumerate(family.stack):
+                yield listed, attrs.evolve(whole, roles={role: held.lying(at=(place,))})
+
+
 def _is_free(unit: HeldUnit, left: Set[str]) -> bool:
     return unit.special is None and not unit.paths.isdisjoint(left)
 
