@@ -58,8 +58,13 @@ def test_a_wrong_tensor_that_is_query_key_and_value_is_no_matter_of_precision() 
     assert not any(found.verdict is Verdict.PRECISION for found in report.findings), str(report)
 
 
-def placed(base: Any, attention: Any, linear: Any, *places: str) -> Any:
-    """Return blocks that give their attention what the one before gave, with places added to some of it."""
+def placed(
+    base: Any, attention: Any, linear: Any, *places: str, apart: bool = False, scale: Any = None, cut: bool = False
+) -> Any:
+    """Return blocks that give their attention what the one before gave, with places added to some of it.
+
+    They may be added for each ``apart``, and have a ``scale``; with ``cut`` no gradient goes to that.
+    """
 
     class Block(base):
         def __init__(self) -> None:
@@ -67,14 +72,20 @@ def placed(base: Any, attention: Any, linear: Any, *places: str) -> Any:
 
         def forward(self, x: Any, place: Any) -> Any:
             both = x + place
-            return x + self.out(self.attention(*(both if name in places else x for name in ("q", "k", "v"))))
+            given = (both if not apart else x + place, both, both)
+            both_or_x = (y if name in places else x for name, y in zip("qkv", given, strict=True))
+            return x + self.out(self.attention(*both_or_x))
 
     class Model(base):
         def __init__(self) -> None:
             self.place, self.one, self.two = linear(4, 4), Block(), Block()
+            if scale is not None:
+                self.scale = scale(np.ones(4, np.float32), requires_grad=True, role="parameter")
 
         def forward(self, x: Any) -> Any:
             place = self.place(x)
+            if scale is not None:
+                place = place * (F.detach(self.scale) if cut else self.scale)
             return self.two(self.one(x, place), place)
 
     return Model()
@@ -95,6 +106,15 @@ def test_a_tensor_that_is_given_for_two_is_the_source(places: str, attention: An
     ours = placed(rows.Module, Attention, rows.Linear, "q", "k")
     report = padiff.diff(ours, placed(columns.Layer, attention, columns.Dense, *places.split()), TOKENS)
     assert [source.candidate.path for source in report.sources] == ["one", "two"] * (places != "q k"), str(report)
+
+
+@pytest.mark.parametrize(("cut", "turned"), [(False, False), (False, True), (True, False)])
+def test_what_is_made_twice_here_and_once_there_gets_shares_of_a_gradient(*, cut: bool, turned: bool) -> None:
+    """Beside a fault of the backward pass each share was a source of its own: DETR's queries and keys."""
+    ours = placed(rows.Module, Attention, rows.Linear, "q", "k", apart=turned, scale=rows.Tensor)
+    theirs = placed(columns.Layer, Turned, columns.Dense, "q", "k", apart=not turned, scale=columns.Tensor, cut=cut)
+    report = padiff.diff(ours, theirs, TOKENS)
+    assert [source.what.name for source in report.sources] == ["scale"] * cut, str(report)
 
 
 class Returning(rows.Module):

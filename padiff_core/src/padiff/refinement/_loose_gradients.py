@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 
 import attrs
@@ -34,6 +35,7 @@ def with_loose_gradients(correspondence: Correspondence, evidence: Evidence) -> 
 
 def _with_other_gradients_loose(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     """Return the correspondence under which gradients that seem to be other ones are no measure."""
+    correspondence = _without_shares(correspondence, evidence)
     judge = evidence.judged(correspondence)
     spots = [check.spot for check in _large_gradients(judge)]
     inner = {spot.reference.token for spot in spots if spot.what == "input"}
@@ -59,6 +61,23 @@ def _with_other_gradients_loose(correspondence: Correspondence, evidence: Eviden
         left = best or correspondence
         return _without_used_outputs(left, evidence, [one.spot for one in _large_gradients(evidence.judged(left))])
     return best or correspondence
+
+
+def _without_shares(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Leave out gradients of what the reference makes once and the candidate several times, where others come right.
+
+    Queries and keys may be one tensor, or the same sum made twice, and each gets its share.
+    """
+    pairs = (both for pair in correspondence.alignment.pairs for both in pair.taken)
+    taken = {(a.token, b.token) for a, b in pairs if a.differentiable and b.differentiable}
+    times = Counter(ours for ours, _ in taken)
+    wrong = {check.spot.reference.token for check in _large_gradients(evidence.judged(correspondence))}
+    shared = {token for token in wrong if times[token] > 1}
+    if not shared:
+        return correspondence
+    tried = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(shared))
+    left = {check.spot.reference.token for check in _large_gradients(evidence.judged(tried))}
+    return tried if left - shared < wrong - shared else correspondence
 
 
 def _without_used_outputs(correspondence: Correspondence, evidence: Evidence, spots: Sequence[Spot]) -> Correspondence:
