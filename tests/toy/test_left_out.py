@@ -181,12 +181,43 @@ class Painted(columns.Layer):
         return self.out(self.tone(self.inner(x)))
 
 
+@pytest.mark.parametrize("phase", ["both", "forward"])
 @pytest.mark.parametrize("slope", [1.0, 1.1])
-def test_what_nobody_reads_hides_no_fault_beside_it(slope: float) -> None:
+def test_what_nobody_reads_hides_no_fault_beside_it(slope: float, phase: str) -> None:
     """The layer lacks a parameter, which reaches no output: it explained what differs, and no source was left."""
-    report = padiff.diff(Drawn(), Painted(slope), ROWS)
+    report = padiff.diff(Drawn(), Painted(slope), ROWS, phase=phase)
     assert [source.candidate.path for source in report.sources] == ["tone"] * (slope != 1), str(report)
     assert report.aligned is (slope == 1), str(report)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_what_nobody_reads_explains_no_gradient(cut: bool) -> None:
+    """Where a gradient beside it is wrong it was the source."""
+
+    class Held(rows.Module):
+        def __init__(self) -> None:
+            self.weight, self.unread = rows.parameter(4, 3), rows.parameter(1)
+
+        def forward(self, x: Any) -> Any:
+            return (x @ self.weight) * F.tanh(x @ self.weight)
+
+    class Box(columns.Layer):
+        def __init__(self) -> None:
+            self.weight = columns.Tensor(np.zeros((4, 3), np.float32), requires_grad=True, role="parameter")
+
+        def forward(self) -> Any:
+            return self.weight
+
+    class Cut(columns.Layer):
+        def __init__(self) -> None:
+            self.box = Box()
+
+        def forward(self, x: Any) -> Any:
+            weight = self.box()
+            return (x @ weight) * F.tanh(x @ (F.detach(weight) if cut else weight))
+
+    report = padiff.diff(Held(), Cut(), ROWS)
+    assert [source.phase for source in report.sources] == [padiff.report.Phase.BACKWARD] * cut, str(report)
 
 
 class BarePort(columns.Layer):

@@ -8,14 +8,15 @@ from functools import partial
 import attrs
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Forced, Given, Side, Spot, is_recorded
-from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path
+from padiff.forcing import Given, Side, Spot, is_recorded
+from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path, missing_paths
 from padiff.judging._ends import loss_finding, makes_the_loss, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
 from padiff.judging._forced._cause_search import with_uncalled_named
 from padiff.judging._forced._harmless import harmless
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._numbers import differing_numbers
+from padiff.judging._forced._parts import reach_nothing
 from padiff.judging._forced._recomputed import recomputed_otherwise
 from padiff.judging._forced._soundness import (
     of_one_distribution,
@@ -81,8 +82,9 @@ class Outcome(Gathered):
             suspicions = list(with_uncalled_named(suspicions, known, (trace, free), forced))
         root = judge.alignment.pairs[0]
         found = self.judged(suspicions, known, self.findings, step)
-        differing = {one.candidate.path for one in found if one.verdict is Verdict.DIFFERS and not one.source}
-        excused = self._excuse_idle(trace, judge.forced, root, differing)
+        valued = (one for one in found if one.phase is Phase.FORWARD and not one.source)
+        differing = {one.candidate.path for one in valued if one.verdict is Verdict.DIFFERS}
+        excused = self._excuse_idle(judge, differing)
         if excused:  # what reaches no output explains nothing
             found = self.judged(suspicions, known, self.findings, step)
         found += self._by_setting(suspicions, step)
@@ -212,25 +214,31 @@ class Outcome(Gathered):
             candidate=with_location(finding.candidate, others, self.candidate),
         )
 
-    def _excuse_idle(
-        self, trace: Trace, forced: Forced, root: Pair, differing: Collection[str | None]
-    ) -> list[Finding]:
+    def _excuse_idle(self, judge: Judge, differing: Collection[str | None]) -> list[Finding]:
         """Turn unmatched parameters that reach no output into notes: they change nothing that is computed.
 
-        Returns their findings, which no longer count.
+        Returns their findings, which no longer count. Without a backward pass what the model gives with other values
+        of all of them tells.
 
         Where a side returns something that the other does not, no backward pass starts there that would tell. Behind
         what is detached no gradient tells either: there the values of its module do, which are ``differing``.
         """
         excused = []
-        for finding in self.findings if self.options.backward else ():
+        root, trace, forced = judge.alignment.pairs[0], judge.trace, judge.forced
+        unread = {}
+        if not self.options.backward:
+            missing, bench = missing_paths(self.findings), judge.settler.bench
+            unread = {side: reach_nothing(missing[side], bench, root, ours=side == "reference") for side in missing}
+        for finding in self.findings:
             side = finding.side or ""
             path = missing_path(finding, side)
             model, call = (self.candidate, root.candidate) if side == "candidate" else (self.reference, root.reference)
             parameter = next((p for p in model.parameters.values() if path in p.paths), None)
             reached = forced.reached if side == "candidate" else trace.parameter_gradients.keys()
             told = len(root.outputs) < len(call.outputs) or finding.candidate.path in differing
-            if parameter is not None and parameter.trainable and parameter.path not in reached and not told:
+            if parameter is None or not parameter.trainable:
+                continue
+            if unread.get(side, parameter.path not in reached and not told):
                 excused.append(finding)
                 data = {"name": finding.what.name, "shape": tuple(parameter.shape), "side": side}
                 self.notes.append(Note("idle_parameter", data, finding.reference, finding.candidate))

@@ -30,6 +30,23 @@ class Counting:
         return self._known[part.held]
 
 
+def reach_nothing(paths: Collection[str], bench: Bench, root: Pair, *, ours: bool) -> bool:
+    """Return whether a model gives the same, to the bit, with other values of some parameters."""
+    side, call = (bench.reference, root.reference) if ours else (bench.candidate, root.candidate)
+    if not paths or is_recorded(side):
+        return False
+    draws, free = np.random.default_rng(0), bench.whole(root)
+    held = {path: np.asarray(side.value(path)) for path in paths}
+    moved = {path: (one + draws.normal(0, _SCALE, one.shape)).astype(one.dtype) for path, one in held.items()}
+    first = free.tried(root, ours, backward=False)
+    with holding(side, moved):
+        second = free.tried(root, ours, backward=False)
+    if first is None or second is None:
+        return False
+    given = ((first.observed.value(leaf), second.observed.value(leaf)) for leaf in call.outputs)
+    return all(a is not None and b is not None and np.array_equal(a, b) for a, b in given)
+
+
 def _changes(part: PartAlone, bench: Bench, pairs: list[Pair]) -> bool:
     """Return whether calls whose own code uses a part make something else once it has other values."""
     side = bench.reference if part.ours else bench.candidate
