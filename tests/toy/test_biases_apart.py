@@ -115,6 +115,54 @@ def test_vectors_lie_in_a_packed_bias_as_the_layers_do_that_they_stand_behind(fa
     assert report.aligned is not bool(fault), str(report)
 
 
+class Tree(rows.Module):
+    """A cell of two leaves and their root, node by node, with vectors that are added to its gates at last."""
+
+    def __init__(self) -> None:
+        self.w_iou, self.u_iou = rows.Linear(4, 9, bias=False), rows.Linear(3, 9, bias=False)
+        self.w_f, self.u_f = rows.Linear(4, 3, bias=False), rows.Linear(3, 3, bias=False)
+        self.b_iou, self.b_f, self.out = rows.parameter(1, 9), rows.parameter(1, 3), rows.Linear(3, 2)
+
+    def node(self, x: Any, *below: Any) -> Any:
+        h = below[0][0] + below[1][0] if below else rows.Tensor(np.zeros((1, 5, 3), np.float32))
+        iou = self.w_iou(x) + self.u_iou(h) + self.b_iou[0]
+        c = F.sigmoid(iou[..., :3]) * F.tanh(iou[..., 6:])
+        for one in below:
+            c = c + F.sigmoid(self.w_f(x) + self.u_f(one[0]) + self.b_f) * one[1]
+        return F.sigmoid(iou[..., 3:6]) * F.tanh(c), c
+
+    def forward(self, x: Any) -> Any:
+        left, right = self.node(x[:1]), self.node(x[1:2])
+        return self.out(F.concat([left[0], right[0], self.node(x[2:], left, right)[0]], 0))
+
+
+class Levels(columns.Layer):
+    """The same level by level, with all of the input's gates and their vectors in one layer."""
+
+    def __init__(self) -> None:
+        self.out, self.x = columns.Dense(3, 2), columns.Dense(4, 12)
+        self.iou, self.f = columns.Dense(3, 9, bias=False), columns.Dense(3, 3, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        p, h, c = self.x(x), columns.Tensor(np.zeros((2, 5, 3), np.float32)), 0.0
+        found = []
+        for level in (slice(2), slice(2, 3)):
+            iou = p[level, ..., :9] + self.iou(h)
+            c = F.sigmoid(iou[..., :3]) * F.tanh(iou[..., 6:]) + c
+            h = F.sigmoid(iou[..., 3:6]) * F.tanh(c)
+            found.append(h)
+            if level.stop == 2:
+                kept = F.sigmoid(p[2:, ..., 9:] + self.f(h)) * c
+                h, c = h[:1] + h[1:], kept[:1] + kept[1:]
+        return self.out(F.concat(found, 0))
+
+
+def test_vectors_of_a_packed_layer_are_kept_while_its_order_is_tried() -> None:
+    """Where nothing said whose biases they are they were left zero (a tree-LSTM's), and differed before any run."""
+    report = padiff.diff(Tree(), Levels(), X)
+    assert report.aligned, str(report)
+
+
 def test_a_bias_that_is_missing_is_named() -> None:
     report = padiff.diff(Apart(), OfLayers("bias"), (X,))
     lacking = [one.what.name for one in report.sources if one.what.kind == "parameter"]

@@ -177,3 +177,10 @@ class Correspondence:
     def arranged(self, packed: Packed, arrangement: Arrangement) -> Correspondence:
         """Return the correspondence under one way of packing a layer."""
         return self.rematched(dict(zip(packed.matches, packed.packing.matches(arrangement), strict=True)))
+
+    def beside(self, packed: Sequence[Packed]) -> list[UnitMatch]:
+        """Return the matches of what else packed layers hold: biases that the other side adds by itself."""
+        own = {match for one in packed for match in one.matches}
+        paths = {path for one in packed for path in one.packing.packed.paths}
+        rest = (match for match in self.matches if match not in own)
+        return [match for match in rest if any(link.candidate.parameter.path in paths for link in match.links)]

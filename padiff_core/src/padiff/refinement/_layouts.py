@@ -123,7 +123,7 @@ def _as_most(
                 correspondence = correspondence.arranged(packed, usual)
                 if known is chosen:
                     correspondence = correspondence.settling({packed.packing.packed.path: packed.packing.named(usual)})
-                evidence.assign(packed.packing.matches(usual))
+                evidence.assign((*packed.packing.matches(usual), *correspondence.beside([packed])))
     return correspondence
 
 
@@ -190,7 +190,8 @@ def _arranged(
 
     def put(choice: tuple[Sequence[Arrangement], Sequence[UnitMatch]]) -> None:
         lie = zip(groups, choice[0], strict=True)
-        evidence.assign((*(m for some, way in lie for one in some for m in one.matches(way)), *choice[1]))
+        laid = (m for some, way in lie for one in some for m in one.matches(way))
+        evidence.assign((*laid, *choice[1], *correspondence.beside(packed)))
 
     layers = all(one.layers for one in packings)
     told = [m for one in packed for m in one.matches[: 1 if one.packing.layers else None]]
