@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from padiff.kinds import EPS_PLACE
 
 Family = tuple[str, str, Mapping[str, str]]
@@ -35,7 +37,7 @@ def plain(value: Any) -> Any:
         return value
     number = value.item()
     single = isinstance(number, float) and "32" in str(getattr(value, "dtype", ""))
-    return float(f"{number:.7g}") if single else number
+    return float(str(np.float32(number))) if single else number
 
 
 def of_groups(
