@@ -63,6 +63,25 @@ def test_blocks_that_are_frozen_apart_are_told_around_both(tmp_path: Path) -> No
     assert {path[0] for path in evidence.figures["paths"]} == {"0", "2"}
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_what_lets_gradients_through_to_frozen_layers_is_no_other_source(tmp_path: Path, side: int) -> None:
+    """One side's inputs take gradients (as all that MindSpore's ``value_and_grad`` is given), the other side's none."""
+    np.random.seed(0)
+    models = tuple(rows.Sequential(*(Block() for _ in range(3))) for _ in range(2))
+    x = np.random.default_rng(0).standard_normal((5, SIZE)).astype(np.float32)
+    padiff.transfer(*models, x)
+    for number, (model, name) in enumerate(zip(models, "ab", strict=True)):
+        for frozen in list(model)[: 2 if number == side else 1]:
+            for parameter in frozen.parameters():
+                parameter.requires_grad = False
+        with padiff.record(model, tmp_path / name) as recorder:
+            out = model(rows.Tensor(x.copy(), requires_grad=number != side))
+            (out * out * np.linspace(0, 1, SIZE, dtype=np.float32)).sum().backward()
+            recorder.step()
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.candidate.path, source.cause.name) == ("1", "frozen")
+
+
 def test_what_both_freeze_is_no_difference(tmp_path: Path) -> None:
     np.random.seed(0)
     model = rows.Sequential(Block(), Block())

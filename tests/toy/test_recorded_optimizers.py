@@ -235,7 +235,9 @@ def test_a_rate_of_nothing_is_the_cause(tmp_path: Path) -> None:
 def test_a_rate_in_float32_is_no_cause(tmp_path: Path) -> None:
     """An optimizer that holds its rate in float32 says 0.03333333 where the other says 0.0333333333, or 0.033333335."""
     rates = ((1 / 30,) * 3, (float(f"{1 / 30:.7g}"),) * 3)
-    for name, told in (("right", rates), ("read", (rates[0], (optimizers.plain(np.float32(1 / 30)),) * 3))):
+    read, scheduled = optimizers.plain(np.float32(1 / 30)), (0.00505, 0.0050499993)
+    pairs = {"right": rates, "read": (rates[0], (read,) * 3), "scheduled": tuple((rate,) * 3 for rate in scheduled)}
+    for name, told in pairs.items():
         report = trained(tmp_path / name, (unclipped, unclipped), told)
         assert report.aligned, str(report)
         assert not [note for note in report.notes if note.kind == "optimizer_setting"]

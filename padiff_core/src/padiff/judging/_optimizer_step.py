@@ -330,7 +330,7 @@ def shown_setting(value: Any) -> Any:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Return whether two settings are one: some optimizers hold their rate in float32, which no step can show."""
+    """Return whether two settings are one: some optimizers compute their rate in float32, which no step can show."""
     if isinstance(a, int | float) and isinstance(b, int | float):
-        return abs(a - b) <= epsilon_of("float32") * max(abs(a), abs(b))
+        return abs(a - b) <= EXACT(epsilon_of("float32")) * max(abs(a), abs(b))
     return bool(a == b) or (not a and not b)

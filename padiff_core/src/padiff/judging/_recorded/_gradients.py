@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Spot
-from padiff.judging._cuts import cut_at
+from padiff.judging._cuts import cut_at, cut_side, own_code
 from padiff.paths import below
 from padiff.report import SIDES
 from padiff.trace import Call, Key, Trace
@@ -77,13 +77,22 @@ def cut_by(alignment: Alignment, spot: Spot, side: str) -> Pair:
 def sender(alignment: Alignment, spot: Spot, traces: tuple[Trace, Trace]) -> Pair:
     """Return the call whose code sends a gradient: the one that takes the tensor, or the code around all else.
 
-    A call that is sent nothing sends nothing.
+    A call that is sent nothing sends nothing. Where one side alone lets none through it is the code that does not.
     """
+    if side := cut_side(spot.reference, spot.candidate):
+        return own_code(alignment, cut_by(alignment, spot, side))
     pair = spot.owner or spot.pair
     calls = zip((pair.reference, pair.candidate), traces, strict=True)
     unused = all(leaf.token not in trace.gradients for call, trace in calls for leaf in call.outputs)
     around = alignment.around(pair) if unused and spot.what == "input" else None
     return around or pair
+
+
+def is_frozen(alignment: Alignment, spot: Spot, frozen: Mapping[str, bool]) -> bool:
+    """Return whether all that ran by then, and got gradients on one side alone, was frozen: see `Leaps.frozen`."""
+    last = spot.pair.candidate.end[0] if spot.what == "output" else spot.pair.candidate.index - 1
+    ran = {pair.candidate.path for pair in alignment.pairs if pair.candidate.index <= last}
+    return any(frozen.values()) and all(frozen[path] for path in ran & frozen.keys())
 
 
 def given(trace: Trace) -> set[int]:

@@ -8,14 +8,14 @@ A difference that no such leap explains, and that is more than rounding accumula
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
-from padiff.judging._cuts import cut_side, own_code
-from padiff.judging._recorded._gradients import Sums, cut_by, given, is_awaited, is_told, sender, tells_nothing
+from padiff.judging._cuts import cut_side
+from padiff.judging._recorded._gradients import Sums, given, is_awaited, is_frozen, is_told, sender, tells_nothing
 from padiff.judging._recorded._levels import Drift, Ends, Level, Siblings, cast_of, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
@@ -66,8 +66,8 @@ class Leaps:
         """Calls behind which gradients differ by rounding alone, however far, and why."""
         self.masks = False
         """Whether both sides mask the same elements, by other numbers."""
-        self.frozen: Collection[str] = ()
-        """Paths of the candidate's modules of which one side alone froze a parameter: told with that."""
+        self.frozen: Mapping[str, bool] = {}
+        """Paths of the candidate's modules of which one side alone got a gradient: whether the other one froze that."""
         self.levels: dict[Key, Level] = {}
         """Of each matched call, by its key: what its code took and, from the calls inside, got."""
         self.gradients: dict[Key, Level] = {}
@@ -318,12 +318,10 @@ class Leaps:
             if ruling.verdict not in AGREEING:
                 pair = sender(self.alignment, spot, self.meter.traces)
                 if side := cut_side(spot.reference, spot.candidate):
-                    maker = cut_by(self.alignment, spot, side)
-                    pair = own_code(self.alignment, maker)
-                    source &= maker.candidate.path not in self.frozen
                     ruling = attrs.evolve(ruling, evidence=(*ruling.evidence, Evidence("gradient_cut", {"side": side})))
                 found = suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
-                yield attrs.evolve(found, arises=source)
+                told = None in keys and is_frozen(self.alignment, spot, self.frozen)
+                yield attrs.evolve(found, arises=source and not told)
         for taker in takers:
             taker.add(level)
 

@@ -208,10 +208,15 @@ def _unused_of(leaps: Leaps, link: Link) -> str | None:
     return SIDES[got[1]] if got[0] != got[1] and is_untouched(link, leaps.meter) else None
 
 
-def frozen_in(leaps: Leaps, known: Correspondence) -> set[str]:
-    """Return the paths of the candidate's modules of which one side alone froze a parameter."""
-    links = ((match, link) for match, link in known.links if not link.buffer)
-    return {match.candidate.module.path for match, link in links if _frozen_side(leaps, link)}
+def frozen_in(leaps: Leaps, known: Correspondence) -> dict[str, bool]:
+    """Return paths of the candidate's modules of which one side alone got gradients: whether the other froze that."""
+    found: dict[str, bool] = {}
+    for match, link in known.links:
+        ours, theirs = _got(leaps, link, "parameter_gradients")
+        if not link.buffer and ours != theirs:
+            path = match.candidate.module.path
+            found[path] = found.get(path, True) and _frozen_side(leaps, link) is not None
+    return found
 
 
 def of_uncalled_state(
