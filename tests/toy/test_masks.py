@@ -241,11 +241,12 @@ class Hider(rows.Module):
 
 
 class Keeper(columns.Layer):
-    def __init__(self, factor: float) -> None:
-        self.one, self.two = Keeping(factor), Keeping(1.0)
+    def __init__(self, factor: float, hides: tuple[int, ...] = ()) -> None:
+        self.one, self.two, self.hides = Keeping(factor), Keeping(1.0), hides
 
     def forward(self, x: Any, hidden: Any) -> Any:
         kept = columns.Tensor(~hidden.data)
+        kept.data[[*self.hides]] = False
         return self.two(self.one(x, kept), kept)
 
 
@@ -256,6 +257,13 @@ def test_layers_are_laid_out_under_the_mask_of_their_own_side() -> None:
     assert report.aligned, str(report)
     (source,) = padiff.diff(Hider(), Keeper(1.1), (*X, hidden)).sources
     assert source.candidate.path == "one", str(source)
+
+
+def test_a_mask_that_says_the_opposite_and_is_wrong_of_an_element_is_one_source() -> None:
+    """Its takers were fed with the reference's as it is, and were sources, too: they read it the other way round."""
+    hidden = np.array([False, True, False, True])
+    (source,) = padiff.diff(Hider(), Keeper(1.0, hides=(2,)), (*X, hidden)).sources
+    assert (source.candidate.path, source.what.name) == ("", "kept"), str(source)
 
 
 def test_layers_that_are_right_in_several_orders_are_packed_as_the_others() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
 from padiff.forcing._checks import UNLIKE, Assess, Assessment, Check, Observed, Plan, Spot, Values, read_of_array
-from padiff.forcing._masks import gives_alike, keeps_its_own
+from padiff.forcing._masks import gives_alike, is_turned, keeps_its_own
 from padiff.forcing._overwrite import Memory
 from padiff.numerics import ROUNDING, SAME, Array, Difference, difference, epsilon, numpy_dtype
 from padiff.recording import Live, Watcher, read_as, sampled
@@ -51,8 +51,7 @@ class Forcer(Watcher):
         self.consumers: dict[int, list[Pair]] = {}
         """Token of the candidate -> the calls that took the tensor."""
         self.own: dict[tuple[Key, int], Array] = {}
-        """(key of the candidate's call, input index) -> value of an input that has no counterpart, or
-        keeps its own value."""
+        """(key of the candidate's call, input index) -> value of an input without counterpart, or in its spelling."""
         self.samples: dict[tuple[Key, str, int], Array] = {}
         """A few elements of what operations that have no counterpart took or gave, of a run of the whole model."""
         self.unreached: set[Key] = set()
@@ -78,8 +77,7 @@ class Forcer(Watcher):
         """Token of a tensor that was compared and keeps its value -> token of the one that it stands for."""
         self._stands_for: dict[int, int] = {}
         """Token of a tensor that was put in -> token of the one whose place it takes."""
-        self._awaited: dict[int, Spot] = {}
-        self._graded = set(loose)
+        self._awaited, self._graded = dict[int, Spot](), set(loose)
 
     def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Compare and feed the inputs."""
@@ -257,6 +255,9 @@ class Forcer(Watcher):
                 self._note(spot, False, apart, truth, tensor.view, kept=True)
                 return
             gross = apart.rel_l2 > SAME(epsilon(truth.dtype))
+            if gross and is_turned(spot, truth, tensor.view()):
+                value = truth = self.own[spot.pair.key, index] = ~truth
+                apart = tensor.read(difference, truth)
             kept = gross and keeps_its_own(spot, value, tensor)
             if not (apart.equal or known):
                 parts = spot.hidden(apart, truth, tensor.read)
@@ -271,9 +272,8 @@ class Forcer(Watcher):
         if spot.what == "output" and spot.pair.candidate.module.memory == "same":
             self._memory.take_back(tensor)
         # What is only rounding is swapped: a backward pass may look for its own output's bits (max pooling). What is
-        # wrong is overwritten, so that later code that uses the same tensor is not blamed for it; but not twice, when
-        # a tensor stands for two of the reference's. In a replay in a wider type, code goes on with what the
-        # reference's does there: what was recorded is rounded.
+        # wrong is overwritten, so that later code with the same tensor is not blamed for it; but not twice, when it
+        # stands for two of the reference's. A replay in a wider type goes on with what the reference has there.
         right = value if truth is None else truth
         if gross and new and self._memory.overwrite(tensor, right) and right is value:
             self._hold(tensor, token, spot)

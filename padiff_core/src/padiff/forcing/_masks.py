@@ -41,6 +41,13 @@ def says_the_same(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) 
     return is_added_mask(added) and marks(told) and len({*((added == 0) == (told == 0)).flat}) == 1
 
 
+def is_turned(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) -> bool:
+    """Return whether truths that a call is given mean the reverse (whom to show, not to hide), some wrongly."""
+    both = spot.what == "input" and reference.dtype.kind == candidate.dtype.kind == "b"
+    apart = reference != candidate if both and reference.shape == candidate.shape else np.zeros(1)
+    return not apart.all() and float(apart.mean()) > 1 / 2
+
+
 def is_added_mask(value: NDArray[Any]) -> bool:
     """Return whether a value hides something of what it is added to, and leaves the rest as it is."""
     return _leaves_or_masks(np.asarray(value, dtype=np.float32)) and bool(value.any())

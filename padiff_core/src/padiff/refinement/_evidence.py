@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Side, Spot, force, says_the_same
+from padiff.forcing import Bench, Side, Spot, force, is_turned, says_the_same
 from padiff.judging import Ends, Gradients, Judge, Measures, Replays, Rule, Runs, assessing, is_rounding, prove
 from padiff.numerics import (
     ROUNDING,
@@ -213,12 +213,11 @@ class Evidence:
             call = next((one for one in whole.calls if one.key == pair.key), None)
             wanted = sorted(alone | spelled.keys())
             leaves = {} if call is None else {index: call.inputs[index] for index in wanted if index < len(call.inputs)}
-            values = {index: whole.value(leaf) for index, leaf in leaves.items()}
-            return {
-                (pair.key, index): np.array(value)
-                for index, value in values.items()
-                if value is not None and (index in alone or self._says_the_same(pair, *spelled[index], value))
+            values = {
+                index: whole.value(leaf) if index in alone else self._spelled(pair, *spelled[index], whole.value(leaf))
+                for index, leaf in leaves.items()
             }
+            return {(pair.key, index): np.array(value) for index, value in values.items() if value is not None}
 
     def _other_values(self, correspondence: Correspondence, pair: Pair) -> dict[int, tuple[Leaf, Leaf]]:
         """Return the inputs of a call that no gradient comes to and that differ in the free runs, with what they are.
@@ -240,10 +239,11 @@ class Evidence:
                 found[j] = ours, theirs
         return found
 
-    def _says_the_same(self, pair: Pair, ours: Leaf, theirs: Leaf, value: Array) -> bool:
-        truth = self.trace.value(ours)
-        spot = Spot("input", pair, None, ("", ""), ours, theirs)
-        return truth is not None and says_the_same(spot, truth, value)
+    def _spelled(self, pair: Pair, ours: Leaf, theirs: Leaf, value: Array | None) -> Array | None:
+        truth, spot = self.trace.value(ours), Spot("input", pair, None, ("", ""), ours, theirs)
+        if truth is None or value is None:
+            return None
+        return ~truth if is_turned(spot, truth, value) else value if says_the_same(spot, truth, value) else None
 
     def judged(self, correspondence: Correspondence) -> Judge:
         """Return the judge of the candidate's forced run under a correspondence; it is run once."""
