@@ -152,6 +152,23 @@ def test_how_inputs_differ_is_told(tmp_path: Path, order: tuple[int, ...], prepa
         assert fed.aligned if said is None else said in str(fed), str(fed)
 
 
+@pytest.mark.parametrize("used", [True, False])
+def test_an_attacked_input_that_is_not_used_is_one_source(tmp_path: Path, used: bool) -> None:
+    """To the clean one come the gradients of both calls then, which was a second source."""
+    net, port = (rows.Sequential(rows.Linear(6, 6), rows.Tanh(), rows.Linear(6, 3)) for _ in range(2))
+    padiff.transfer(net, port)
+    for name, model, given in (("a", net, True), ("b", port, used)):
+        with padiff.record(model, tmp_path / name) as recorder:
+            x = rows.Tensor(np.random.default_rng(0).standard_normal((5, 6), dtype=np.float32), requires_grad=True)
+            attacked = rows.Tensor(x.data + 0.1 * np.sign(x.data)) if given else x
+            (model(x).mean() + (model(attacked) * 2).mean()).backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [str(one.cause) for one in report.sources] == ["the inputs themselves differ, in 'x'"] * (not used), str(
+        report
+    )
+
+
 class Reversing(rows.Module):
     """Two heads on one body; what the second sends back is turned round, by as much as it is told."""
 

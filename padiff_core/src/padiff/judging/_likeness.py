@@ -207,6 +207,8 @@ def _factor_of_each(ours: Array, theirs: Array, bound: float) -> Evidence | None
 
 def _scaled_and_shifted(ours: Array, theirs: Array, bound: float) -> Evidence | None:
     """Return that the candidate's is scaled and shifted, as a whole or at each index of an axis."""
+    if len(np.unique(sample(ours, _GLANCE))) <= 2:
+        return None  # any two masks are that
     for axes in ((), *((axis,) for axis in range(ours.ndim))):
         rest = tuple(axis for axis in range(ours.ndim) if axis not in axes)
         count = ours.size // max(math.prod(ours.shape[axis] for axis in axes), 1)

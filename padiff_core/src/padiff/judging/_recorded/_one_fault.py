@@ -24,6 +24,9 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
     first = [one for one in found if one.source and starts(one, alignment)]
     begun = (pair for one in first if (pair := pair_of(one, alignment)) is not None)
     sent = {leaf.token for pair in begun for _, leaf in pair.made}
+    # To what a script gives come the gradients of all calls that it gives it to: of others, where it gives these more.
+    inputs = any(one.source and one.is_caused_by("inputs") for one in found)
+    given = {leaf.token for top in alignment.tops for _, leaf in top.taken} if inputs else set[int]()
     forward = {one.candidate.path for one in found if one.source and one.phase is Phase.FORWARD}
     kept = {one.candidate.path for one in found if one.source and one.phase is Phase.BUFFER and one.cause is not None}
     behind, lost = _behind(found, alignment), any(one.source and one.phase is Phase.LOSS for one in found)
@@ -37,7 +40,7 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
         again |= kept_too and (one.candidate.path in forward or (lost and pair is None))
         again |= one.phase is Phase.FORWARD and one.candidate.path in kept and _is_read(one, alignment)
         again |= one.rests_on("other_inputs") and pair in behind
-        again |= pair is not None and _token(one, pair) in sent
+        again |= pair is not None and _token(one, pair) in (sent | given if _is_end(pair) else given)
         if one.source and not again:
             seen.add(key)
         told.append(attrs.evolve(one, source=one.source and not again))
@@ -149,8 +152,8 @@ def _is_read(one: Finding, alignment: Alignment) -> bool:
 
 
 def _token(one: Finding, pair: Pair) -> int | None:
-    """Return the tensor of a call's inputs whose gradient a finding is on, which a call in front gave."""
-    if one.what.kind != "input_gradient" or one.what.index is None or not _is_end(pair):
+    """Return the tensor of a call's inputs whose gradient a finding is on."""
+    if one.what.kind != "input_gradient" or one.what.index is None:
         return None
     given = pair.candidate.inputs[one.what.index : one.what.index + 1]  # none where it is a call's inside
     return next((leaf.token for leaf in given if leaf.path == one.what.name), None)
