@@ -108,12 +108,6 @@ def _size(units: Units) -> int:
     return sum(map(math.prod, held.values()))
 
 
-def _packed(known: Correspondence) -> set[tuple[object, ...]]:
-    """Return how packed layers hold what they pack."""
-    links = (link for one in known.packed for match in one.matches for link in match.links)
-    return {(x.reference.parameter.path, x.reference.part, x.candidate.parameter.path, x.candidate.part) for x in links}
-
-
 def _as_given(known: Correspondence, evidence: Evidence) -> Correspondence:
     """Let what the candidate was given already tell in which order it is to hold what: its user may have loaded it."""
     if evidence.transfer and not is_given(known, evidence):
@@ -151,17 +145,16 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
             evidence.give(known)
         return known
     candidate.assign(before)
-    usual = with_buffers_matched(known, evidence)
-    known = _as_given(usual, evidence)
+    known = _as_given(with_buffers_matched(known, evidence), evidence)
     told = all(any(map(evidence.holds_alike, one.matches)) for one in known.packed)
     told = told and all(map(evidence.holds_alike, known.open))
     evidence.give(known)
-    if known.ambiguous and not (told and (_packed(known) == _packed(usual) or evidence.agrees())):
+    if known.ambiguous and not (told and evidence.agrees()):
         with_batches_divided(known, evidence)
         tried = with_layouts(known, evidence)
         evidence.forget_runs()
         right = all(one.packing.packed.path in tried.settled for one in tried.packed)
-        if told and not right:  # what was loaded in an order of its own may be right, and the code is wrong
+        if told and not right:  # what was loaded may be right, and the code is wrong
             evidence.give(known)
         known = known if told and not right else tried
     copied = with_copies(known)
