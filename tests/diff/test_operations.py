@@ -567,3 +567,32 @@ def test_another_order_of_scales_is_right_beside_a_fault(kits: Kits) -> None:
     assert_clean(padiff.diff(net(kits[0], forward), net(kits[1], other), X, operations=True))
     report = padiff.diff(net(kits[0], forward), net(kits[1], other, "sigmoid"), X, operations=True)
     assert source(report, "forward", "relu").candidate.path.startswith("sigmoid"), told(report)
+
+
+class Turned(torch.nn.Module):
+    """Make the cosines of its angles twice, beside a parameter that nobody reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.angles, self.spare = torch.nn.Parameter(torch.randn(4, 8)), torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Any, rows: Any) -> Any:
+        angles = self.angles[rows][:, None]
+        return sum((y * torch.cos(angles / 0.5)).sum(-1) for y in (x, x * x, x**3))
+
+
+class TurnedOnce(paddle.nn.Layer):  # type: ignore[misc]
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.table, self.factor = paddle.nn.Embedding(4, 8), factor
+
+    def forward(self, x: Any, rows: Any) -> Any:
+        cosines = paddle.cos(self.table(rows).unsqueeze(1) * 2.0)
+        return (x * cosines).sum(-1) + (x * x * cosines).sum(-1) * self.factor + (x**3 * cosines).sum(-1)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_what_nobody_reads_keeps_no_gradient_from_being_right(factor: float) -> None:
+    """A parameter's gradient that comes of one operation here, and of two there, was a source beside it."""
+    report = padiff.diff(Turned(), TurnedOnce(factor), (X[0][:, None], np.arange(4)), operations=True)
+    assert report.aligned == (factor == 1.0), str(report)

@@ -71,7 +71,8 @@ class Outcome(Gathered):
         asked_for = [one for one in (*forward, *rewritten, *backward, *state) if one.phase in phases]
         suspicions = sorted(asked_for, key=lambda s: (s.phase is not Phase.FORWARD, s.order))
         forced = judge.forced
-        if not (self.findings or self.options.tolerance or self.mapped):
+        unequal = any(one.verdict is Verdict.DIFFERS for one in self.findings)
+        if not (unequal or self.options.tolerance or self.mapped):
             idle = harmless(judge, suspicions, Runs(trace, free))
             self.notes += (harmless_note(one) for one in idle)
             judge.unproven |= bool(idle)
