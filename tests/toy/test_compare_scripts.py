@@ -169,6 +169,30 @@ def test_an_attacked_input_that_is_not_used_is_one_source(tmp_path: Path, used: 
     )
 
 
+class Shifting(rows.Module):
+    def __init__(self) -> None:
+        self.mix = rows.Linear(6, 6)
+
+    def forward(self, x: Any, more: Any, by: Any) -> Any:
+        return self.mix(x) * by + more
+
+
+@pytest.mark.parametrize(("told", "order", "factor"), [("x", (1, 0), 1), ("by", (0, 1), 2)])
+def test_inputs_that_are_exchanged_are_no_other_batch(tmp_path: Path, told: str, order: Any, factor: int) -> None:
+    """Nor is anything said of a single number that differs."""
+    net, port = Shifting(), Shifting()
+    padiff.transfer(net, port)
+    both = [np.random.default_rng(seed).standard_normal((5, 6), dtype=np.float32) for seed in (0, 1)]
+    number = np.array(0.5, np.float32)
+    for name, model, given in (("a", net, (*both, number)), ("b", port, (*(both[i] for i in order), number * factor))):
+        with padiff.record(model, tmp_path / name) as recorder:
+            (model(*map(rows.Tensor, given)) * 2).mean().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [str(one.cause) for one in report.sources] == [f"the inputs themselves differ, in '{told}'"], str(report)
+    assert "batches come in another order" not in str(report)
+
+
 class Reversing(rows.Module):
     """Two heads on one body; what the second sends back is turned round, by as much as it is told."""
 

@@ -79,7 +79,7 @@ def likeness_of_inputs(ours: Array, theirs: Array, bound: float) -> Evidence | N
     if ours.shape != theirs.shape or not {ours.dtype.kind, theirs.dtype.kind} <= set("fiu"):
         return None
     ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
-    if 1 < len(ours) <= _GLANCE and ours.size <= _LARGEST:
+    if ours.ndim and 1 < len(ours) <= _GLANCE and ours.size <= _LARGEST:
         keys = [[row.tobytes() for row in one] for one in (ours, theirs)]
         if sorted(keys[0]) == sorted(keys[1]) and len(set(keys[0])) == len(ours):
             return Evidence.of("rows_moved", rows=[keys[0].index(key) for key in keys[1]])

@@ -32,6 +32,8 @@ def with_other_batches(
             trace = reference(near)
             calls = [call for call in trace.tops if call.path == finding.reference.path]
             for number, call in enumerate(calls):
+                if (near, call.ordinal) == (step, finding.reference.call):
+                    continue  # of several inputs of the same call another one may hold it
                 if any(np.array_equal(value, other) for _, other in _given(call.inputs, trace)):
                     said = Evidence.of("batch_of", step=near, call=number if len(calls) > 1 else None)
                     return attrs.evolve(finding, evidence=(said, *finding.evidence))
