@@ -230,8 +230,8 @@ class Told(rows.Module):
     def __init__(self) -> None:
         self.mix = rows.Linear(4, 4)
 
-    def forward(self, x: Any, squash: bool = False, scale: float = 1.0) -> Any:
-        y = self.mix(x) * scale
+    def forward(self, x: Any, squash: bool = False, scale: float = 1.0, more: Any = None) -> Any:
+        y = self.mix(x) * scale + (more["of"] if more else 0.0)
         return F.tanh(y) if squash else y
 
 
@@ -240,7 +240,8 @@ class Telling(rows.Module):
         self.inner, self.out, self.told = Told(), rows.Linear(4, 4), told
 
     def forward(self, x: Any) -> Any:
-        return self.out(self.inner(x, **self.told))
+        more = {"more": {"of": x}} if "more" in self.told else {}
+        return self.out(self.inner(x, **{**self.told, **more}))
 
 
 @pytest.mark.parametrize(
@@ -248,6 +249,7 @@ class Telling(rows.Module):
     [
         ({"squash": True, "scale": 0.5}, None),
         ({"squash": True}, "inner(_, squash=True)"),
+        ({"squash": True, "more": True}, "inner(_, squash=True, more={'of': _})"),
         ({"squash": False, "scale": 0.5}, "inner(_, squash=False, scale=0.5)"),
     ],
 )

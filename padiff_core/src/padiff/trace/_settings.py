@@ -235,6 +235,8 @@ def _shown(value: Any, names: Sequence[str]) -> str:
     if isinstance(value, list | tuple):
         inside = ", ".join(_shown(one, names) for one in value)
         return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' if len(value) == 1 else ''})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name!r}: {_shown(one, names)}' for name, one in value.items())}}}"
     if isinstance(value, slice):
         ends = ["" if end is None else _shown(end, names) for end in (value.start, value.stop, value.step)]
         return ":".join(ends if ends[2] else ends[:2])
