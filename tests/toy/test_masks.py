@@ -266,6 +266,20 @@ def test_a_mask_that_says_the_opposite_and_is_wrong_of_an_element_is_one_source(
     assert (source.candidate.path, source.what.name) == ("", "kept"), str(source)
 
 
+class Forgetful(Hider):
+    """Hide nobody."""
+
+    def forward(self, x: Any, hidden: Any) -> Any:
+        return super().forward(x, rows.Tensor(np.zeros_like(hidden.data)))
+
+
+def test_a_mask_that_hides_nobody_says_nothing_in_reverse() -> None:
+    """It differs of most where the right one hides most: its takers were fed with that in reverse, and were sources."""
+    hidden = np.array([True, True, False, True])
+    (source,) = padiff.diff(Hider(), Forgetful(), (*X, hidden)).sources
+    assert (source.candidate.path, source.what.name) == ("", "hidden"), str(source)
+
+
 def test_layers_that_are_right_in_several_orders_are_packed_as_the_others() -> None:
     """With these weights all rows behind the first layer are nearly alike, and float64 tells q from k."""
     hidden = np.array([False, True, False, True])

@@ -42,10 +42,15 @@ def says_the_same(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) 
 
 
 def is_turned(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) -> bool:
-    """Return whether truths that a call is given mean the reverse (whom to show, not to hide), some wrongly."""
+    """Return whether truths that a call is given mean the reverse (whom to show, not to hide), some wrongly.
+
+    They differ mostly, and more than by chance: a mask that hides nothing is wrong of all that the other one hides.
+    """
     both = spot.what == "input" and reference.dtype.kind == candidate.dtype.kind == "b"
-    apart = reference != candidate if both and reference.shape == candidate.shape else np.zeros(1)
-    return not apart.all() and float(apart.mean()) > 1 / 2
+    if not both or reference.shape != candidate.shape:
+        return False
+    apart = float((reference != candidate).mean())
+    return 1 / 2 < apart < 1 and float((reference & candidate).mean()) < float(reference.mean() * candidate.mean())
 
 
 def is_added_mask(value: NDArray[Any]) -> bool:
