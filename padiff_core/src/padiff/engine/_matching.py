@@ -153,10 +153,11 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
         with_batches_divided(known, evidence)
         tried = with_layouts(known, evidence)
         evidence.forget_runs()
-        right = all(one.packing.packed.path in tried.settled for one in tried.packed)
+        right = all(one.packing.packed.path in tried.settled for one in tried.packed) and not tried.undecided
         if told and not right:  # what was loaded may be right, and the code is wrong
             evidence.give(known)
-        known = known if told and not right else tried
+        else:
+            known = tried
     copied = with_copies(known)
     if copied is not known:
         evidence.give(copied)
