@@ -45,7 +45,7 @@ def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient
         return None
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return None
-    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)  # what masks is too large for a product
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)  # masks are too large for a product
     with np.errstate(all="ignore"):  # the square of a mask may be more than float64 holds
         if _same(ours, theirs, FLOORS * bound):
             return None
@@ -76,10 +76,11 @@ def likeness(ours: Array, theirs: Array, named: Named, bound: float, *, gradient
 
 def likeness_of_inputs(ours: Array, theirs: Array, bound: float) -> Evidence | None:
     """Return in which way what a candidate was given is like what the reference was: whole numbers and types count."""
-    if ours.shape != theirs.shape or not {ours.dtype.kind, theirs.dtype.kind} <= set("fiu"):
+    numbers = {ours.dtype.kind, theirs.dtype.kind} <= set("fiu")
+    if ours.shape != theirs.shape or ours.size > _LARGEST or not numbers:
         return None
-    ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
-    if ours.ndim and 1 < len(ours) <= _GLANCE and ours.size <= _LARGEST:
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    if ours.ndim and 1 < len(ours) <= _GLANCE:
         keys = [[row.tobytes() for row in one] for one in (ours, theirs)]
         if sorted(keys[0]) == sorted(keys[1]) and len(set(keys[0])) == len(ours):
             return Evidence.of("rows_moved", rows=[keys[0].index(key) for key in keys[1]])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 import numpy as np
 
-from padiff.numerics import Array
 from padiff.report import Evidence, Finding
-from padiff.trace import Leaf, Trace
+from padiff.trace import Trace
 
 _STEPS = 32
 """How many steps are looked at, those next to the one in question first."""
@@ -24,9 +23,10 @@ def with_other_batches(
         if not (finding.source and finding.step == step and finding.is_caused_by("inputs")):
             return finding
         place = finding.candidate.path, finding.candidate.call
-        given = (_given(call.inputs, theirs) for call in theirs.tops if call.key == place)
-        value = next((array for one in given for path, array in one if path == finding.what.name), None)
-        if value is None or not (value != value.flat[0]).any():
+        taken = (leaf for call in theirs.tops if call.key == place for leaf in call.inputs)
+        given = next((leaf for leaf in taken if leaf.path == finding.what.name), None)
+        value = None if given is None else theirs.value(given)
+        if given is None or value is None or not value.size or not (value != value.flat[0]).any():
             return finding  # any two masks of ones are the same
         for near in sorted(steps, key=lambda one: abs(one - step))[:_STEPS]:
             trace = reference(near)
@@ -34,17 +34,10 @@ def with_other_batches(
             for number, call in enumerate(calls):
                 if (near, call.ordinal) == (step, finding.reference.call):
                     continue  # of several inputs of the same call another one may hold it
-                if any(np.array_equal(value, other) for _, other in _given(call.inputs, trace)):
+                others = (trace.value(leaf) for leaf in call.inputs if leaf.shape == given.shape)
+                if any(other is not None and np.array_equal(value, other) for other in others):
                     said = Evidence.of("batch_of", step=near, call=number if len(calls) > 1 else None)
                     return attrs.evolve(finding, evidence=(said, *finding.evidence))
         return finding
 
     return list(map(with_batch, findings))
-
-
-def _given(leaves: Sequence[Leaf], trace: Trace) -> Iterator[tuple[str, Array]]:
-    """Yield inputs that were kept whole, by name."""
-    for leaf in leaves:
-        value = trace.value(leaf)
-        if value is not None and value.size:
-            yield leaf.path, value
