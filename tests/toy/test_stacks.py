@@ -365,3 +365,27 @@ def test_layers_of_one_module_may_be_stacked_in_any_order(turned: bool, listed: 
     wrong = report(F.gelu)
     assert str(wrong).startswith("not aligned: 1 source in 2 places"), str(wrong)
     assert all(one.between == ("norm", "down") and "gelu" in str(one.cause) for one in wrong.sources), str(wrong)
+
+
+class Blocks(rows.Module):
+    """The matrices in a list of layers, their biases in one parameter of the model."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.layers = rows.ModuleList(*(rows.Linear(4, 4, bias=False) for _ in range(3)))
+        self.norms = rows.ModuleList(*(rows.LayerNorm(4) for _ in range(3)))
+        self.biases, self.fault = rows.Linear(4, 3).weight, fault
+
+    def forward(self, x: Any) -> Any:
+        for n, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
+            bias = self.biases[0 if self.fault == "shared" else n]
+            x = x + F.tanh(layer(norm(x)) + (bias * 1.01 if (self.fault, n) == ("scaled", 1) else bias))
+        return x
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["stacked", "listed"])
+@pytest.mark.parametrize("fault", ["", "shared", "scaled"])
+def test_a_stack_may_have_a_counterpart_as_a_whole(fault: str, turned: bool) -> None:
+    """Biases that both sides stack, beside matrices that one lists, had none: each layer was said to lack its own."""
+    report = diffed(Scanned(), Blocks(fault), turned=turned)
+    assert report.aligned == (not fault), str(report)
+    assert len(report.sources) == bool(fault), str(report)

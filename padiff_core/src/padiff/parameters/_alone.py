@@ -53,7 +53,8 @@ class PartAlone:
 def parts_alone(matches: Sequence[UnitMatch], *, whole: bool = False) -> list[PartAlone]:
     """Return the parts of parameters that one side alone has, where other parts of these have a counterpart.
 
-    Also where no part has one, if that is asked for: as a ``whole`` they have none then.
+    Also where no part has one, if that is asked for: as a ``whole`` they have none then. A parameter that has a
+    counterpart as a whole has one for each part.
     """
     lacking = [
         PartAlone(match, role, held, ours)
@@ -64,10 +65,12 @@ def parts_alone(matches: Sequence[UnitMatch], *, whole: bool = False) -> list[Pa
     links = [link for match in matches if lacking for link in match.links]
     linked = [[held for link in links for held in link.references], [link.candidate for link in links]]
     paths = [{held.parameter.path for held in side} for side in linked]
+    wholes = [{held.parameter.path for held in side if not held.part.partial} for side in linked]
     places = [{(held.parameter.path, held.part) for held in side} for side in linked]
     return [
         one
         for one in lacking
         if (whole or one.held.parameter.path in paths[not one.ours])
+        and one.held.parameter.path not in wholes[not one.ours]
         and (one.held.parameter.path, one.held.part) not in places[not one.ours]
     ]
