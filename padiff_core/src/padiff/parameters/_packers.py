@@ -50,7 +50,8 @@ def find_packings(
     """
     found: list[Packing] = []
     taken = set(gone)
-    for fitting in (_cut_both_ways, partial(_as_wide, freed=freed), _shared, _at_places, _whatever_they_take):
+    as_wide, at_places = partial(_as_wide, freed=freed), partial(_at_places, known=known, freed=freed)
+    for fitting in (_cut_both_ways, as_wide, _shared, at_places, _whatever_they_take):
         for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
             chosen = _disjoint(list(fitting(mine, yours, ours, unmatched, taken)), graphs, known)
             found += chosen
@@ -165,18 +166,33 @@ def _shared(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], tak
 
 
 def _at_places(
-    mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit]
+    mine: Graph,
+    yours: Graph,
+    ours: bool,
+    unmatched: Set[HeldUnit],
+    taken: Set[HeldUnit],
+    *,
+    known: Mapping[int, int],
+    freed: bool,
 ) -> Iterator[Packing]:
-    """Yield parameters that hold, each at a place of their first axis, layers of one shape that take the same."""
+    """Yield parameters that hold, each at a place of their first axis, layers of one shape that take the same.
+
+    One that takes more than these do holds the same layer of several blocks, of which there are as many.
+    """
     free = unmatched - taken
-    alike = [one for one in side_by_side(yours) if free >= {*one} and len({*map(_shapes, one)}) == 1]
-    for unit in mine.units if alike else ():
+    alike = [one for one in side_by_side(yours) if taken.isdisjoint(one) and len({*map(_shapes, one)}) == 1]
+    alike = [one for one in alike if free >= {*one} or (freed and not free.isdisjoint(one))]
+    theirs = known if ours else {other: one for one, other in known.items()}
+    for place, unit in enumerate(mine.units if alike else ()):
         held = sorted(unit.roles.values(), key=lambda one: -len(bare(one.shape)))
         if unit in free and unit.loose and all(len(one.shape) > 1 for one in held):
             whole = attrs.evolve(unit, roles=dict(zip(("weight", "bias"), held, strict=False)))
             at = [(one.shape[0], sorted(bare(one.shape[1:]))) for one in held]
+            takes = {theirs[node] for node in mine.takes[place] if node in theirs}
             for group in alike:
-                if at == [(len(group), sorted(shape)) for shape in _shapes(group[0])]:
+                more = takes - yours.takes[yours.units.index(group[0])].keys()
+                fits = at == [(len(group), sorted(shape)) for shape in _shapes(group[0])]
+                if fits and 2 * len(more) <= max(0, len(takes) - 1):
                     yield Packing(((unit,),), group, ours, [whole], places=True)
 
 

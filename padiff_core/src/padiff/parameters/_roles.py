@@ -142,7 +142,7 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
             return 0.0, []
         whole = len(shared) == len(reference.roles) == len(candidate.roles)
         links = [_link_known(role, reference.roles[role], candidate.roles[role]) for role in shared]
-        if reference.turns != candidate.turns:
+        if reference.turns or candidate.turns:
             links = [attrs.evolve(link, layouts=((), (1, 0)) if link.role == "weight" else ()) for link in links]
         return (FULL if same and whole else _PARTIAL if same else _RELATED), [*with_sums(links)]
     links = list(_link_freely(reference, candidate))

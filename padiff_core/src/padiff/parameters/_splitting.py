@@ -15,9 +15,8 @@ from padiff.grouping import grouped
 from padiff.kinds import CATALOGUE
 from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._groups import LINEAR, as_maps, is_map
-from padiff.parameters._roles import UnitMatch
 from padiff.parameters._shapes import bare
-from padiff.parameters._units import HeldUnit, Units
+from padiff.parameters._units import Held, HeldUnit, Units
 from padiff.paths import joined
 from padiff.trace import Flow, Source, joint_of
 
@@ -33,29 +32,30 @@ def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tu
     None where nothing is to be split.
     """
     left, sides = known.left, known.sides
-    # What is split gives free what it was matched with as a whole.
-    split = [match for match in known.matches if _is_split(match, left)]
-    maps = [
-        set(_maps_without(units, lacking | freed))
-        for units, lacking, freed in zip(sides, left, attrs.evolve(known, matches=split).linked, strict=True)
+    # What is split gives free what it was matched with, as a whole or in pieces, which is split as well.
+    torn = [
+        set[str]().union(*(unit.paths for unit in units if unit.loose and unit.paths & some))
+        for units, some in zip(sides, left, strict=True)
     ]
+    split = [match for match in known.matches if any(map(set.intersection, torn, (one.paths for one in match.units)))]
+    lacking = [some | freed for some, freed in zip(left, attrs.evolve(known, matches=split).linked, strict=True)]
+    maps = [set(_maps_without(*one)) for one in zip(sides, flows, lacking, strict=True)]
     ours, theirs = (
-        [part for unit in units for part in _parts(unit, flow, lacking, some)]
-        for units, flow, lacking, some in zip(sides, flows, left, maps[::-1], strict=True)
+        [part for unit in units for part in _parts(unit, flow, some, maps_there)]
+        for units, flow, some, maps_there in zip(sides, flows, lacking, maps[::-1], strict=True)
     )
     same = (len(ours), len(theirs)) == (len(known.reference), len(known.candidate))
     return None if same or not all(left) else (ours, theirs)
 
 
-def _is_split(match: UnitMatch, left: tuple[set[str], set[str]]) -> bool:
-    return any(unit.loose and unit.paths & some for unit, some in zip(match.units, left, strict=True))
-
-
-def _maps_without(units: Units, lacking: set[str]) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes of the maps of layers that have no counterpart."""
+def _maps_without(units: Units, flow: Flow, lacking: set[str]) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of the maps that have no counterpart: of layers, and of matrices that code uses as one."""
     for unit in units:
         kind = CATALOGUE.get(unit.kind or "")
         maps = [unit] if is_map(unit) else [] if kind is None else _maps_of(unit, kind.maps)
+        if unit.loose and not unit.paths.isdisjoint(lacking):
+            used = (one for part in parts_of(unit, flow) for one in as_maps(part))
+            maps = [one for one in used if _lies_as_used(one.roles["weight"], flow) is True]
         yield from (one.roles["weight"].shape for one in maps if one.roles["weight"].parameter.path in lacking)
 
 
@@ -79,9 +79,20 @@ def _as_layers(parts: Units, flow: Flow, maps: set[tuple[int, ...]]) -> Iterator
 
     counts = Counter(map(like, parts))
     for part in parts:
-        ways = [(one, one.roles["weight"].shape) for one in as_maps(part, split=True)]
-        fit = (one for one, (rows, width) in ways if {(rows, width), (rows * counts[like(part)], width)} & maps)
-        yield next(fit, part)
+        used = (one for one in as_maps(part, split=True) if _lies_as_used(one.roles["weight"], flow) is not False)
+        ways = [(one, one.roles["weight"].shape) for one in used]
+        fit = [one for one, (rows, width) in ways if {(rows, width), (rows * counts[like(part)], width)} & maps]
+        # Where both ways of a matrix that is not square fit some map, the dataflow tells which one it is.
+        yield fit[0] if len({one.roles["weight"].shape for one in fit}) == 1 else part
+
+
+def _lies_as_used(weight: Held, flow: Flow) -> bool | None:
+    """Return whether the code sums data with the last axis of a weight as it is laid; None if unknown.
+
+    A square one may lie either way: repeated layers hold theirs alike, and code that takes one otherwise may be wrong.
+    """
+    last, square = flow.contracted.get(weight.parameter.path), len({*weight.shape}) == 1
+    return None if last is None else square or last == (weight.part.transpose is None)
 
 
 def _maps_of(unit: HeldUnit, maps: Mapping[str, Mapping[str, str]]) -> Iterator[HeldUnit]:
@@ -167,6 +178,8 @@ class _Groups:
 
     def _is_bias(self, role: str, weight: str) -> bool:
         bias, shape = self._shapes[role], self._shapes[weight]
+        if not self._paths[role].isdisjoint(self._flow.contracted):
+            return False
         if len(bias) < 2:  # of one number a matrix of one row has it, too
             return len(shape) + (not bias) >= 2 and {*bias} <= {*shape} and len(self._full[weight]) >= 2
         return len(bias) < len(shape) and shape[-len(bias) :] == bias  # of heads, and what each holds

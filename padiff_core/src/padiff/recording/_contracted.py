@@ -17,6 +17,24 @@ def side_of(shape: Sequence[int]) -> int:
     return next((side for side in sides if side > 1 and side * side == math.prod(shape)), 0)
 
 
+def rectangle(shape: Sequence[int]) -> tuple[int, int] | None:
+    """Return the rows and columns of a matrix of two axes, but for those of one element, that is not square."""
+    lengths = [length for length in shape if length != 1]
+    return (lengths[0], lengths[1]) if len(lengths) == 2 and lengths[0] != lengths[1] else None
+
+
+def contracts_last_by_size(matrix: Sequence[int], data: Sequence[int], output: Sequence[int]) -> bool | None:
+    """Return what `contracts_last` does, of a matrix that is not square: the sizes alone tell.
+
+    None where they fit neither way. Rows of as many numbers as one side has become rows of as many as the other has.
+    """
+    sides, taken, given = rectangle(matrix), math.prod(data), math.prod(output)
+    if sides is None or not taken:
+        return None
+    ways = {False: sides, True: sides[::-1]}
+    return next((last for last, (rows, columns) in ways.items() if taken * columns == given * rows), None)
+
+
 def contracts_last(matrix: Array, data: Array, output: Array) -> bool | None:
     """Return whether an operation sums data with the last axes of a square matrix, as ``x @ w.T``, or with the first.
 

@@ -72,7 +72,7 @@ class Flow:
     gives: frozenset[Source] = frozenset()
     """What the values come from that the model returns."""
     contracted: Mapping[str, bool] = attrs.field(factory=dict)
-    """Square matrix of no layer -> whether data is summed with its last axes, and not with its first."""
+    """Matrix of no layer -> whether data is summed with its last axes, and not with its first."""
     refused: str = ""
     """Why nothing is known: what the model raised under the hooks that follow its values."""
 

@@ -1,0 +1,99 @@
+"""Blocks that hold all matrices themselves, and use them by functions: the code tells which way each one lies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import columns, rows
+from padiff.testing.toy import functional as F
+
+X = np.random.default_rng(0).standard_normal((2, 5, 4)).astype(np.float32)
+
+
+def _computed(x: Any, project: Any, fault: str) -> Any:
+    """Attention and a gated layer; ``project`` applies one of the block's matrices."""
+    q, k, v = project(x, "qkv")
+    x = x + project(F.attention(q, -k if fault == "sign" else k, v, 2), "o")[0]
+    gate, up = project(x, "gate_up")
+    return x + project((F.gelu if fault == "gelu" else F.silu)(gate) * up, "down")[0]
+
+
+class Layers(rows.Module):
+    """The block with a layer for each."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.o = (rows.Linear(4, 4, bias=False) for _ in range(4))
+        self.gate, self.up, self.down = (rows.Linear(*one, bias=False) for one in ((4, 6), (4, 6), (6, 4)))
+
+    def forward(self, x: Any) -> Any:
+        several = {"qkv": (self.q, self.k, self.v), "gate_up": (self.gate, self.up)}
+        return _computed(x, lambda x, name: [one(x) for one in several.get(name, (getattr(self, name, None),))], "")
+
+
+class Block(rows.Module):
+    """The block with matrices ``[in, out]``, those that take one value maybe side by side in one."""
+
+    def __init__(self, fault: str = "", *, packed: bool = False) -> None:
+        self.packed, self.fault = packed, fault
+        shapes = {"wq": (4, 4), "wk": (4, 4), "wv": (4, 4), "wo": (4, 4), "w1": (4, 6), "w3": (4, 6), "w2": (6, 4)}
+        if packed:
+            shapes = {"wqkv": (4, 12), "wo": (4, 4), "w13": (4, 12), "w2": (6, 4)}
+        for name, shape in shapes.items():
+            setattr(self, name, rows.parameter(*shape, scale=0.5))
+
+    def forward(self, x: Any) -> Any:
+        return _computed(x, self._project, self.fault)
+
+    def _project(self, x: Any, name: str) -> Any:
+        parts = {"qkv": 3, "gate_up": 2}.get(name, 1)
+        if parts > 1 and self.packed:
+            found = x @ (self.wqkv if parts == 3 else self.w13)
+            width = found.shape[-1] // parts
+            return [found[..., n * width : (n + 1) * width] for n in range(parts)]
+        names = {"qkv": ("wq", "wk", "wv"), "gate_up": ("w1", "w3"), "o": ("wo",), "down": ("w2",)}[name]
+        return [x @ getattr(self, one) for one in names]
+
+
+class Others(columns.Layer):
+    """The block with matrices ``[out, in]``."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.fault = fault
+        self.query, self.key, self.value, self.result = (columns.weight(4, 4, scale=0.5) for _ in range(4))
+        self.gated, self.above, self.below = (columns.weight(*one, scale=0.5) for one in ((6, 4), (6, 4), (4, 6)))
+
+    def forward(self, x: Any) -> Any:
+        some = {"qkv": (self.query, self.key, self.value), "gate_up": (self.gated, self.above)}
+        some |= {"o": (self.result,), "down": (self.below,)}
+        return _computed(x, lambda x, name: [x @ one.transpose(1, 0) for one in some[name]], self.fault)
+
+
+def _stack(block: Any, *faults: str, **kwargs: Any) -> Any:
+    blocks = [block(*fault, **kwargs) for fault in ((one,) if one else () for one in faults)]
+    return columns.Stack(*blocks) if issubclass(block, columns.Layer) else rows.Sequential(*blocks)
+
+
+SIDES = {
+    "layers": lambda *faults: _stack(Layers, *faults),
+    "in-out": lambda *faults: _stack(Block, *faults),
+    "packed": lambda *faults: _stack(Block, *faults, packed=True),
+    "out-in": lambda *faults: _stack(Others, *faults),
+}
+
+
+@pytest.mark.parametrize("fault", ["", "sign", "gelu"])
+@pytest.mark.parametrize(
+    ("reference", "candidate"),
+    [(a, b) for a in SIDES for b in SIDES if a != b and b != "layers"] + [("in-out", "layers"), ("packed", "layers")],
+)
+def test_matrices_lie_as_the_code_uses_them(reference: str, candidate: str, fault: str) -> None:
+    """A gate's `[in, out]` looks like the `[out, in]` of the layer behind it, and was taken for that one."""
+    if candidate == "layers" and fault:
+        reference, candidate = candidate, reference
+    report = padiff.diff(SIDES[reference]("", ""), SIDES[candidate]("", fault), X)
+    assert report.aligned == (not fault), str(report)
+    assert {one.candidate.path for one in report.sources} == ({"1"} if fault else set()), str(report)
