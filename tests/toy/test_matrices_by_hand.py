@@ -97,3 +97,36 @@ def test_matrices_lie_as_the_code_uses_them(reference: str, candidate: str, faul
     report = padiff.diff(SIDES[reference]("", ""), SIDES[candidate]("", fault), X)
     assert report.aligned == (not fault), str(report)
     assert {one.candidate.path for one in report.sources} == ({"1"} if fault else set()), str(report)
+
+
+class Biased(rows.Module):
+    """Attention with layers that have biases."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.o = (rows.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        return x + self.o(F.attention(self.q(x), self.k(x), self.v(x), 2))
+
+
+class AtPlaces(columns.Layer):
+    """The same with one parameter ``[3, in, out]`` for queries, keys and values, and one for their biases."""
+
+    def __init__(self, fault: float = 1.0) -> None:
+        self.many, self.shifts, self.fault = columns.weight(3, 4, 4, scale=0.5), columns.weight(3, 4), fault
+        self.one, self.shift = columns.weight(4, 4, scale=0.5), columns.weight(4)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (x @ self.many[n] + self.shifts[n] for n in range(3))
+        return x + F.attention(q, k * self.fault, v, 2) @ self.one + self.shift
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["layers", "places"])
+def test_places_of_one_parameter_have_biases_at_their_places(turned: bool) -> None:
+    """The one square matrix beside them was taken for the queries, and nothing else had a counterpart."""
+    ours = rows.Sequential(Biased(), Biased())
+    for fault in (1.0, 1.1):
+        sides = ours, columns.Stack(AtPlaces(), AtPlaces(fault))
+        report = padiff.diff(*(sides[::-1] if turned else sides), X)
+        assert {one.candidate.path for one in report.sources} == ({"1"} if fault > 1 else set()), str(report)
+        assert report.aligned == (fault == 1), str(report)

@@ -188,11 +188,11 @@ def _at_places(
         if unit in free and unit.loose and all(len(one.shape) > 1 for one in held):
             whole = attrs.evolve(unit, roles=dict(zip(("weight", "bias"), held, strict=False)))
             at = [(one.shape[0], sorted(bare(one.shape[1:]))) for one in held]
-            takes = {theirs[node] for node in mine.takes[place] if node in theirs}
+            told = {theirs[node] for node in mine.takes[place] if node in theirs}
             for group in alike:
-                more = takes - yours.takes[yours.units.index(group[0])].keys()
-                fits = at == [(len(group), sorted(shape)) for shape in _shapes(group[0])]
-                if fits and 2 * len(more) <= max(0, len(takes) - 1):
+                takes = yours.takes[yours.units.index(group[0])]
+                several = len(mine.takes[place]) >= 2 * len(takes) and 2 * len(told - {*takes}) >= len(told) > 0
+                if not several and at == [(len(group), sorted(shape)) for shape in _shapes(group[0])]:
                     yield Packing(((unit,),), group, ours, [whole], places=True)
 
 
