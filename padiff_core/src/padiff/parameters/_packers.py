@@ -156,7 +156,7 @@ def _sides(unit: HeldUnit) -> tuple[int, int]:
 def _shared(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit]) -> Iterator[Packing]:
     """Yield what several layers pack together: all that take one value, against more that do on the other side."""
     few, many = (
-        [one for one in side_by_side(graph) if taken.isdisjoint(one) and not unmatched.isdisjoint(one)]
+        [one for one in _beside(graph, unmatched - taken) if taken.isdisjoint(one) and not unmatched.isdisjoint(one)]
         for graph in (mine, yours)
     )
     for packed, members in itertools.product(few, many):
@@ -194,6 +194,14 @@ def _at_places(
                 several = len(mine.takes[place]) >= 2 * len(takes) and 2 * len(told - {*takes}) >= len(told) > 0
                 if not several and at == [(len(group), sorted(shape)) for shape in _shapes(group[0])]:
                     yield Packing(((unit,),), group, ours, [whole], places=True)
+
+
+def _beside(graph: Graph, free: Set[HeldUnit]) -> Iterator[Group]:
+    """Yield the layers that take the same, then those of them that are free: another may take it, as a gate does."""
+    groups = list(side_by_side(graph))
+    yield from groups
+    rest = (tuple(unit for unit in group if unit in free) for group in groups)
+    yield from (some for some in rest if len(some) > 1 and some not in groups)
 
 
 def _shapes(unit: HeldUnit) -> tuple[tuple[int, ...], ...]:
