@@ -282,3 +282,55 @@ def test_a_fault_beside_vectors_of_one_shape_and_a_gate_is_one_source(fault: str
     told = [(str(one.what), one.between[-1]) for one in report.sources if one.between]
     assert len(report.sources) == len(told) == bool(fault), str(report)
     assert told == [("input 'x' of last", "last")] * bool(fault), str(report)
+
+
+class Forgetful(columns.Layer):
+    """A block that holds weights and biases itself, or beside its layers, and does not read all of these."""
+
+    def __init__(self, unread: bool, layers: bool) -> None:
+        self.fc2 = columns.Dense(6, 4)
+        self.w = columns.Dense(4, 6, bias=False) if layers else columns.weight(4, 6)
+        self.b, self.unread, self.layers = columns.weight(6), unread, layers
+
+    def forward(self, x: Any) -> Any:
+        y = self.w(x) if self.layers else x @ self.w
+        return self.fc2(F.tanh(y if self.unread else y + self.b))
+
+
+class OfRows(rows.Module):
+    def __init__(self, zeros: bool) -> None:
+        self.last, self.first = rows.Linear(6, 4), rows.Linear(4, 6)
+        if zeros:
+            self.first.bias.data[:] = 0
+
+    def forward(self, x: Any) -> Any:
+        return self.last(F.tanh(self.first(x)))
+
+
+class OfTwo(rows.Module):
+    def __init__(self, zeros: bool) -> None:
+        self.blocks = rows.ModuleList(OfRows(zeros), OfRows(zeros))
+
+    def forward(self, x: Any) -> Any:
+        return self.blocks[1](F.relu(self.blocks[0](x)))
+
+
+class ForgetfulTwo(columns.Layer):
+    def __init__(self, unread: bool, layers: bool) -> None:
+        self.stack = columns.Layers(*(Forgetful(unread, layers) for _ in range(2)))
+
+    def forward(self, x: Any) -> Any:
+        return self.stack[1](F.relu(self.stack[0](x)))
+
+
+@pytest.mark.parametrize("phase", ["both", "forward"])
+@pytest.mark.parametrize("zeros", [False, True], ids=["drawn", "zeros"])
+@pytest.mark.parametrize("layers", [False, True], ids=["weights", "layers"])
+def test_biases_that_nobody_reads_are_one_source_where_they_should_be_added(
+    layers: bool, zeros: bool, phase: Any
+) -> None:
+    """Each block had two: the bias of the reference, and the vector that is in the candidate alone."""
+    assert padiff.diff(OfTwo(zeros), ForgetfulTwo(False, layers), (X,), phase=phase).aligned
+    report = padiff.diff(OfTwo(zeros), ForgetfulTwo(True, layers), (X,), phase=phase)
+    assert "1 source in 2 places" in str(report), str(report)
+    assert {one.candidate.path for one in report.sources} <= {"stack.0", "stack.1", "stack.0.w", "stack.1.w"}

@@ -105,7 +105,7 @@ def _added(
             biases.setdefault(_holders(partner), []).append(unit.piece(_BIAS))
     others = known.sides[ours]
     vectors = {
-        unit.piece(role): _sources(held, flow) if _is_added(held, flow) else _in_one_operation(held, flow)
+        unit.piece(role): _met(unit, held, others, flow)
         for unit in (others if biases else ())
         if unit.loose
         for role, held in unit.roles.items()
@@ -119,6 +119,18 @@ def _added(
         for i, j in best_first((names + 1) * fits):
             yield UnitMatch.of(*(some[i], behind[j])[:: 1 if ours else -1])
             del vectors[behind[j]]
+
+
+def _met(unit: HeldUnit, held: Held, others: Sequence[HeldUnit], flow: Flow) -> set[str]:
+    """Return the holders with which a parameter is used; of one that nobody reads, what its module has beside it.
+
+    That one is not read is a fault of the code, at the place where it should be.
+    """
+    if flow.takes.keys().isdisjoint(held.parameter.paths):
+        home = unit.module.path
+        beside = (one for one in others if home in ((path := one.module.path), parent(path)))
+        return set().union(*map(_holders, beside))
+    return _sources(held, flow) if _is_added(held, flow) else _in_one_operation(held, flow)
 
 
 def _held(piece: HeldUnit) -> Held:
