@@ -258,3 +258,52 @@ def test_what_a_caller_tells_a_module_is_evidence(told: dict[str, Any], said: st
     report = padiff.diff(Telling(squash=True, scale=0.5), Telling(**told), X)
     shown = [e for one in report.sources for e in one.evidence if e.kind == "called_with"]
     assert [one.figures["candidate"] for one in shown] == ([] if said is None else [said]), str(report)
+
+
+_MEANS = sum(np.eye(8, 4, -shift, dtype=np.float32) for shift in range(5)) / 5
+
+
+class Edges(rows.Module):
+    """Take averages off, twice, of what has its edges repeated in front and behind."""
+
+    def __init__(self) -> None:
+        self.first, self.last = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def smooth(self, x: Any) -> Any:
+        edges = x[..., :1], x[..., -1:]
+        front, back = F.concat([edges[0], edges[0]]), F.concat([edges[1], edges[1]])
+        y = F.concat([front, x, back])
+        return x - (y @ rows.Tensor(_MEANS)).reshape(15, 4).reshape(*x.shape)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.smooth(F.tanh(self.smooth(self.first(x)))))
+
+
+class Mirrored(columns.Layer):
+    """The same, mirrored there."""
+
+    def __init__(self) -> None:
+        self.first, self.last = columns.Dense(4, 4), columns.Dense(4, 4)
+
+    def smooth(self, x: Any) -> Any:
+        y = x[..., np.array([2, 1, 0, 1, 2, 3, 2, 1])]
+        return x - (y @ columns.Tensor(_MEANS)).reshape(15, 4).reshape(*x.shape)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.smooth(F.tanh(self.smooth(self.first(x)))))
+
+
+def test_what_is_as_large_as_a_value_is_put_in_before_parts_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every part of what is padded was put in first: the replays of a call were spent, and one call had no cause."""
+    widths: set[int] = set()
+    run = Search._with
+
+    def noted(search: Search, put: Any, state: Any) -> Any:
+        widths.update(array.shape[-1] for array in put.values())
+        return run(search, put, state)
+
+    monkeypatch.setattr(Search, "_with", noted)
+    x = np.random.default_rng(0).standard_normal((3, 5, 4)).astype(np.float32)
+    (source,) = padiff.diff(Edges(), Mirrored(), x).sources
+    assert "concat([_, _, _]) in the reference, as getitem(" in str(source.cause)
+    assert widths == {4, 8}

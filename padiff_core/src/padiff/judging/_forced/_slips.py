@@ -129,7 +129,7 @@ class Search:
     def _next(self, state: State) -> tuple[list[Try], State] | None:
         """Return what mends the result, or something on the way to it, and what shows then; the fewest calls first."""
         bound, met = self._both.bound, dict[Slotted, list[Array]]()
-        for one in sorted(tries(self._both, state), key=lambda one: (one.line not in self._hints, *one.rank)):
+        for one in self._in_order([*tries(self._both, state)], state):
             after = None
             for array in self._readings(one, state, met.setdefault(one.at, [])):
                 tried = self._with({one.at: array}, state)
@@ -144,6 +144,25 @@ class Search:
             if after is not None:
                 return [one], after
         return None
+
+    def _in_order(self, every: list[Try], state: State) -> list[Try]:
+        """Return what is tried, in order: of what the reference makes of the same, first what is as large as a value.
+
+        A part of that is no more than a step on the way to it, and the code behind does not run with most of these.
+        """
+        first: dict[object, float] = {}
+        fits = {id(one) for one in every if one.at in state.shown and one.value.array.size == state.shown[one.at].size}
+        for one in every:
+            if id(one) in fits and one.slip.reference:
+                place = one.at, one.rank[:2]
+                first[place] = min(first.get(place, math.inf), one.rank[2])
+
+        def rank(one: Try) -> tuple[object, ...]:
+            *kind, size = one.rank
+            most = size if id(one) in fits else max(size, first.get((one.at, tuple(kind)), size))
+            return one.line not in self._hints, *kind, most, id(one) not in fits
+
+        return sorted(every, key=rank)
 
     def _readings(self, one: Try, state: State, met: list[Array]) -> Iterator[Array]:
         """Yield the value as it may be put in, but for what was ``met`` there; what an operation is given, as it is."""
