@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -556,3 +557,41 @@ def test_axes_that_are_put_in_another_order_are_told_where_that_is() -> None:
     (source,) = padiff.diff(right, shuffled(columns.Layer, columns.Dense, (0, 4, 1, 3, 2)), batch).sources
     said = "called as transpose(_, 0, 2, 1, 3, 4) in the reference, as transpose(_, 0, 4, 1, 3, 2) in the candidate"
     assert str(source.cause) == said
+
+
+class Horner(rows.Module):
+    """A polynomial of what one layer gives, for another."""
+
+    def __init__(self) -> None:
+        self.one, self.two = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = self.one(x)
+        y = x * 0.1
+        for factor in (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8):
+            y = (y + factor) * x
+        return self.two(y)
+
+
+class Powers(columns.Layer):
+    """The same power by power, of which one is wrong: no operation makes what the reference's do."""
+
+    def __init__(self) -> None:
+        self.one, self.two = columns.Dense(4, 4), columns.Dense(4, 4)
+
+    def powers(self, x: Any) -> Any:
+        y, power = x * 0.8, x * x
+        for factor in (0.7, 0.6, 0.5, 0.4, 0.3, 0.25, 0.1):
+            y, power = y + power * factor, power * x
+        return y
+
+    def forward(self, x: Any) -> Any:
+        return self.two(self.powers(self.one(x)))
+
+
+def test_code_of_which_no_operation_is_the_cause_is_located_where_it_begins_to_differ() -> None:
+    """It was located where a layer is called with what it makes."""
+    (source,) = padiff.diff(Horner(), Powers(), np.random.default_rng(0).standard_normal((3, 4), np.float32)).sources
+    assert source.cause is None, str(source.cause)
+    lines, first = inspect.getsourcelines(Powers.powers)
+    assert int(source.candidate.location.rpartition(":")[2]) in range(first, first + len(lines))

@@ -177,14 +177,19 @@ def _rounds(slips: Sequence[Slip]) -> Iterator[Evidence]:
 
 
 def _narrowed(source: Finding, calls: tuple[Sequence[Call], Sequence[Call]]) -> Finding:
-    """Return a source with the lines between what both sides know and what differs."""
+    """Return a source with the lines between what both sides know and what differs, at the first of them."""
     lines = [
         sorted({line for call in some if (line := place_of(call).location) is not None}, key=_number) for some in calls
     ]
     if not all(lines):
         return source
     told = {side: tuple(dict.fromkeys((some[0], some[-1]))) for side, some in zip(SIDES, lines, strict=True)}
-    return attrs.evolve(source, evidence=(*source.evidence, Evidence("between_lines", told)))
+    return attrs.evolve(
+        source,
+        evidence=(*source.evidence, Evidence("between_lines", told)),
+        reference=at_line(source.reference, calls[0][:1]),
+        candidate=at_line(source.candidate, calls[1][:1]),
+    )
 
 
 def _number(location: str) -> tuple[str, int]:
