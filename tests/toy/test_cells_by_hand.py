@@ -263,3 +263,48 @@ def test_a_bias_in_a_gate_is_none_of_a_sum(zero: bool, phase: str) -> None:
     report = padiff.diff(Gated(zero=zero), Gated(bias=False), X, phase=phase)
     assert "bias: present in the reference" in [str(one.cause).partition(",")[0] for one in report.sources], str(report)
     assert report.sources[0].candidate.path == "kept"
+
+
+class Begun(rows.Module):
+    """A cell that begins with states which are learned."""
+
+    def __init__(self) -> None:
+        self.cell, self.out = rows.LSTMCell(3, 4), rows.Linear(4, 2)
+        self.h0, self.c0 = rows.parameter(4), rows.parameter(4)
+
+    def forward(self, x: Any) -> Any:
+        h, c = (F.concat([one.reshape(1, 4), one.reshape(1, 4)], 0) for one in (self.h0, self.c0))
+        for step in range(5):
+            h, c = self.cell(x[:, step], (h, c))
+        return self.out(h)
+
+
+class NamedOtherwise(columns.Cell):
+    """A cell whose arguments have other names."""
+
+    def forward(self, inputs: Any, states: tuple[Any, Any]) -> tuple[Any, Any]:
+        return super().forward(inputs, states)
+
+
+class BegunElsewhere(columns.Layer):
+    """The same, its states in another order; or exchanged in each step but the first."""
+
+    def __init__(self, fault: bool) -> None:
+        self.out, self.cell, self.fault = columns.Dense(4, 2), NamedOtherwise(3, 4), fault
+        self.init_c, self.init_h = columns.weight(1, 4), columns.weight(1, 4)
+
+    def forward(self, x: Any) -> Any:
+        states = F.concat([self.init_h, self.init_h], 0), F.concat([self.init_c, self.init_c], 0)
+        for step in range(5):
+            given = states[::-1] if self.fault and step else states
+            states = self.cell(x[:, step], given)
+        return self.out(states[0])
+
+
+def test_states_that_are_learned_are_found_in_whatever_order_they_are_defined() -> None:
+    """Copied into each other's place, they were taken for each other, as their values agreed: a right port differed."""
+    report = padiff.diff(Begun(), BegunElsewhere(fault=False), (X,))
+    assert report.aligned, str(report)
+    report = padiff.diff(Begun(), BegunElsewhere(fault=True), (X,))
+    (source,) = report.sources
+    assert (source.what.kind, source.what.taker) == ("input", "cell"), str(report)

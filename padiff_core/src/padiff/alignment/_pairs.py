@@ -51,7 +51,9 @@ class Pair:
 
     def __attrs_post_init__(self) -> None:
         """Match the tensors; what indexes a value of another shape (lengths, a packed batch's order) has no match."""
-        self.inputs = pair_leaves(self.reference.inputs, self.candidate.inputs, self.same)
+        given = self.reference.inputs, self.candidate.inputs
+        layers = self._of_one_kind and not self.reference.module.operation
+        self.inputs = pair_leaves(*given, self.same, of_one_kind=layers)
         ours, theirs = ({leaf.token for leaf in call.inputs} for call in (self.reference, self.candidate))
         self.outputs = pair_leaves(
             self.reference.outputs, self.candidate.outputs, self._given_as_the_same, (ours, theirs)
