@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import padiff
-from padiff.parameters import Correspondence, HeldUnit, UnitMatch
+from padiff.parameters import Correspondence, HeldUnit, UnitMatch, transfer
 from padiff.parameters._joined import _by_columns, with_last
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
@@ -437,3 +437,32 @@ def test_a_parameter_under_two_names_is_joined_once(turned: bool) -> None:
     sides = Fused(), FusedUnderTwoNames()
     report = padiff.diff(*(sides[::-1] if turned else sides), (X, X[::-1] * 2))
     assert report.aligned, str(report)
+
+
+class Holding:
+    """What hands out its own memory, as sides do."""
+
+    def __init__(self, **held: Any) -> None:
+        self.held = {f"m.{name}": np.asarray(value, np.float32) for name, value in held.items()}
+
+    def value(self, path: str) -> Any:
+        return self.held[path]
+
+    def assign(self, arrays: Any) -> None:
+        for path, array in arrays.items():
+            self.held[path][...] = array
+
+
+def test_a_part_that_is_copied_over_a_whole_leaves_the_reference_as_it_is() -> None:
+    """What waited to be copied was the reference's own memory, and the part was written into that."""
+
+    def piece(one: HeldUnit, *rows: tuple[int, int]) -> HeldUnit:
+        (held,) = one.roles.values()
+        return attrs.evolve(one, roles={"weight": held.lying(rows=rows or None)})
+
+    whole, part, target = unit("m", "whole", 4, 2), unit("m", "part", 1, 2), unit("m", "target", 4, 2)
+    both = UnitMatch.of(piece(whole), piece(target)), UnitMatch.of(piece(part), piece(target, (1, 2)))
+    ours, theirs = Holding(whole=np.ones((4, 2)), part=np.full((1, 2), 5.0)), Holding(target=np.zeros((4, 2)))
+    transfer(both, ours, theirs)
+    assert np.array_equal(ours.held["m.whole"], np.ones((4, 2)))
+    assert theirs.held["m.target"][:, 0].tolist() == [1.0, 5.0, 1.0, 1.0]

@@ -66,28 +66,36 @@ def transfer(matches: Iterable[UnitMatch], reference: Holder, candidate: Holder)
     """
     matches = list(matches)
     waiting: dict[str, Array] = {}
+    own: set[str] = set()
     held = 0
     read = values_of(reference)
 
     def current(path: str) -> Array:
-        return waiting[path] if path in waiting else np.array(candidate.value(path), order="C")
+        """Return what is written to: what waits may be the reference's own memory."""
+        if path not in own:
+            waiting[path] = np.array(waiting[path] if path in waiting else candidate.value(path), order="C")
+            own.add(path)
+        return waiting[path]
 
     def write(link: Link) -> int:
         path = link.candidate.parameter.path
         values = link.expected(read)
         assert values is not None
-        waiting[path] = link.written(values, lambda: current(path))
-        return waiting[path].nbytes
+        made = link.written(values, lambda: current(path))
+        if made is not waiting.get(path):
+            own.discard(path)
+        waiting[path] = made
+        return made.nbytes
 
     def hand_over() -> None:
         candidate.assign(waiting)
         waiting.clear()
+        own.clear()
 
     for part in parts_alone(matches, whole=True):
         if not part.ours and part.role == "bias":
             path = part.held.parameter.path
-            waiting[path] = current(path)
-            part.held.part.write(waiting[path], np.zeros(part.held.shape, waiting[path].dtype))
+            part.held.part.write(current(path), np.zeros(part.held.shape, current(path).dtype))
     for match in matches:
         for link in match.links:
             if link.known:
