@@ -466,3 +466,46 @@ def test_a_part_that_is_copied_over_a_whole_leaves_the_reference_as_it_is() -> N
     transfer(both, ours, theirs)
     assert np.array_equal(ours.held["m.whole"], np.ones((4, 2)))
     assert theirs.held["m.target"][:, 0].tolist() == [1.0, 5.0, 1.0, 1.0]
+
+
+class Decayed(rows.Module):
+    """What decays each element by a parameter of its own."""
+
+    def __init__(self) -> None:
+        self.decay, self.weight = rows.parameter(4), rows.parameter(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return F.tanh(x * F.sigmoid(self.decay)) @ (self.weight @ self.weight.transpose(1, 0))
+
+
+class Scaled(rows.Module):
+    """A block that scales what it is given, beside what a module inside of it makes of that."""
+
+    def __init__(self) -> None:
+        self.skip, self.kernel, self.layer = rows.parameter(4), Decayed(), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(self.kernel(x) + x * self.skip)
+
+
+class ScaledOtherwise(columns.Layer):
+    """The same in one module; or it forgets to scale."""
+
+    def __init__(self, unread: bool) -> None:
+        self.layer, self.by, self.rate = columns.Dense(4, 4), columns.weight(1, 4), columns.weight(4)
+        self.inner, self.unread = columns.weight(4, 3), unread
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(x * F.sigmoid(self.rate)) @ (self.inner @ self.inner.transpose(1, 0))
+        return self.layer(y if self.unread else y + x * self.by)
+
+
+@pytest.mark.parametrize("phase", ["both", "forward"])
+def test_parameters_that_one_side_reads_nowhere_are_those_that_the_other_has_alone(phase: Any) -> None:
+    """Each block was two sources: what the reference has alone, and what the candidate has."""
+    ours = rows.Sequential(Scaled(), Scaled())
+    right, wrong = (columns.Stack(ScaledOtherwise(unread), ScaledOtherwise(unread)) for unread in (False, True))
+    assert padiff.diff(ours, right, X, phase=phase).aligned
+    report = padiff.diff(ours, wrong, X, phase=phase)
+    assert "1 source in 2 places" in str(report), str(report)
+    assert [(one.phase.value, one.candidate.path) for one in report.sources] == [("forward", "0"), ("forward", "1")]

@@ -59,7 +59,7 @@ def with_last(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence
     """Return the correspondence with what is left over of one shape matched in execution order, where both use as many.
 
     What a loop takes step by step on one side, and a product of all steps on the other, has no place in common. So is
-    the only one of a shape matched, whether it is used or not.
+    the only one of a shape matched, whether it is used or not, and several where one side uses none of them.
     """
     left = known.left
     if not all(left):
@@ -73,8 +73,9 @@ def with_last(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence
     pairs: list[tuple[HeldUnit, HeldUnit]] = []
     for shape in every[0]:
         used, some = ([found.get(shape, []) for found in both] for both in (met, every))
-        # The last of its shape may be read by nobody: that is a fault of the code, at the place where it should be.
-        alike = used if len(used[0]) == len(used[1]) > 0 else some if len(some[0]) == len(some[1]) == 1 else ([], [])
+        # What is left of a shape may be read by nobody: that is a fault of the code, at the place where it should be.
+        unread = len(some[0]) == len(some[1]) and (len(some[0]) == 1 or not all(used))
+        alike = used if len(used[0]) == len(used[1]) > 0 else some if unread else ([], [])
         pairs += zip(*alike, strict=True)
     together = grouped(pairs, lambda both: (both[0].module.path, both[1].module.path))
     found = [UnitMatch.of(*map(_as_one, zip(*few, strict=True))) for few in together.values()]
