@@ -448,3 +448,50 @@ def test_a_loss_of_one_head_is_one_source_at_that(tmp_path: Path, head: str, by_
     (source,) = report.sources
     assert source.what.kind == "output_gradient", str(report)
     assert source.candidate.path == (head if by_one else ""), str(report)
+
+
+class Block(rows.Module):
+    """A layer that is given what all are given, too; wrong, it lets no gradient through to that."""
+
+    def __init__(self, wrong: bool) -> None:
+        self.query, self.key, self.wrong = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, SIZE), wrong
+
+    def forward(self, x: Any, memory: Any) -> Any:
+        key = functional.tanh(self.key(memory))
+        return x + functional.tanh(self.query(x)) * (detached(key) if self.wrong else key)
+
+
+class Decoder(rows.Module):
+    """Blocks, which returns what it goes on with inside."""
+
+    def __init__(self, wrong: int | None = None) -> None:
+        self.encoder = rows.Linear(SIZE, SIZE)
+        self.blocks = rows.ModuleList(*(Block(n == wrong) for n in range(3)))
+
+    def forward(self, x: Any) -> Any:
+        memory = self.encoder(x)
+        inner = []
+        for block in self.blocks:
+            x = block(x, memory)
+            inner.append(x)
+        return x, memory, inner[:2]
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2, "loss"])
+def test_a_block_that_sends_no_gradient_is_one_source_where_outputs_are_used_inside(
+    tmp_path: Path, wrong: int | str
+) -> None:
+    """What comes to such an output is the script's share and the blocks': it was a second source, of the loss."""
+    np.random.seed(0)
+    models = Decoder(), Decoder(wrong if isinstance(wrong, int) else None)
+    same(*models)
+    for model, name in zip(models, "ab", strict=True):
+        factor = np.float32(2.0 if wrong == "loss" and name == "b" else 1.0)
+        with padiff.record(model, tmp_path / name) as recorder:
+            x, memory, (first, second) = model(rows.Tensor(batches()[0]))
+            loss = (x * x).mean() + (memory * memory).mean() * factor + (first * first).mean() + (second * x).mean()
+            loss.backward()
+            recorder.step(float(loss.data))
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert source.candidate.path == (f"blocks.{wrong}" if isinstance(wrong, int) else ""), source
+    assert source.phase is (Phase.BACKWARD if isinstance(wrong, int) else Phase.LOSS)

@@ -16,7 +16,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
 from padiff.judging._cuts import cut_side
 from padiff.judging._recorded._gradients import Sums, given, is_awaited, is_frozen, is_told, sender, tells_nothing
-from padiff.judging._recorded._levels import Drift, Ends, Level, Siblings, cast_of, is_behind
+from padiff.judging._recorded._levels import Drift, Ends, Level, Takers, cast_of, is_behind
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._sent_alike import of_each_row
@@ -82,7 +82,7 @@ class Leaps:
         self._ungraded: set[Key] = set()
         """The same of the gradients that came to them."""
         self._ends = Ends(behind, alignment)
-        self._sums, self._siblings = Sums(alignment, meter.traces), Siblings(alignment)
+        self._sums, self._takers = Sums(alignment, meter.traces), Takers(alignment)
         self._given = given(self.reference), given(self.candidate)
         """Tokens of what the script gave to each model: whether it asks for a gradient is its own business."""
         self._untold = tells_nothing(self.reference, self.candidate)
@@ -272,7 +272,8 @@ class Leaps:
                 if owner is None:
                     above.add(value)  # the loss is computed from it
                 spot = Spot("output", pair, owner, ("", ""), ours, theirs)
-                yield from self._meet(spot, above, (above, level))
+                met = self._takers.met(spot, (above,), (above, level))
+                yield from () if met is None else self._meet(*met)
             if len(pair.outputs) < len(call.outputs) or self._untold[1]:
                 level.add(above)  # the gradient of what is compared with nothing comes from the code around
         for child in reversed(call.children):
@@ -280,7 +281,8 @@ class Leaps:
         if pair is not None:
             for leaves in pair.taken:
                 spot = Spot("input", pair, pair, ("", ""), *leaves)
-                met = self._siblings.met(spot, (above, self.gradients[pair.key]))
+                takers = above, self.gradients[pair.key]
+                met = self._takers.met(spot, takers, takers)
                 yield from () if met is None else self._meet(*met)
 
     def _meet(self, spot: Spot, known: Level, takers: tuple[Level, ...]) -> Iterator[Suspicion]:

@@ -112,34 +112,45 @@ class Ends:
         return found
 
 
-class Siblings:
-    """What several calls of one code take: the gradient that comes to it is the sum of what each of them sends."""
+class Takers:
+    """Who takes a tensor: the gradient that comes to it is the sum of what each of them sends, and of the script's."""
 
     def __init__(self, alignment: Alignment) -> None:
-        """Note of each tensor which of the calls that one code makes takes it first: it sends last.
-
-        What hands it on as it is (an identity) sends nothing of its own.
-        """
-        self._first: dict[tuple[Call | None, int, int], int] = {}
+        """Note which calls take which tensors. What hands one on as it is (an identity) sends nothing of its own."""
+        self._takers: dict[tuple[int, int], list[Call]] = {}
         for pair in alignment.pairs:
             made = {(ours.token, theirs.token) for ours, theirs in pair.made}
             for both in {(ours.token, theirs.token) for ours, theirs in pair.taken} - made:
-                key = pair.candidate.parent, *both
-                self._first[key] = min(pair.candidate.index, self._first.get(key, pair.candidate.index))
-        self._waiting: dict[tuple[int, int], tuple[Spot, Level, tuple[Level, ...]]] = {}
+                self._takers.setdefault(both, []).append(pair.candidate)
+        self._waiting: dict[tuple[int, int], _Met] = {}
 
-    def met(self, spot: Spot, takers: tuple[Level, ...]) -> tuple[Spot, Level, tuple[Level, ...]] | None:
-        """Return what to judge, by what, for whom, where the last of them sends; None before."""
-        call, key = spot.pair.candidate, (spot.reference.token, spot.candidate.token)
-        known = Level()
-        spot, earlier, others = self._waiting.pop(key, (spot, known, ()))
-        for level in (*takers, earlier):
-            known.add(level)
-        found = spot, known, (*others, *takers)
-        if call.index <= self._first.get((call.parent, *key), call.index):
+    def met(self, spot: Spot, known: Iterable[Level], takers: tuple[Level, ...]) -> _Met | None:
+        """Return what to judge, by what, for whom, where the last of them sends; None before.
+
+        A model may give what it also goes on with inside: the place is then what the script sends to it.
+        """
+        key = spot.reference.token, spot.candidate.token
+        first, earlier, others = self._waiting.pop(key, (spot, Level(), ()))
+        whole = Level()
+        for level in (*known, earlier):
+            whole.add(level)
+        found = spot if spot.what == "output" else first, whole, (*others, *takers)
+        if not self._follow(spot, key):
             return found
         self._waiting[key] = found
         return None
+
+    def _follow(self, spot: Spot, key: tuple[int, int]) -> bool:
+        """Return whether the backward pass leads to another taker yet: inside of what gives the tensor, or before."""
+        call, takers = spot.pair.candidate, self._takers.get(key)
+        if takers is None:
+            return False
+        last = call.end[0] if spot.what == "output" else call.index - 1
+        return not {one for one in takers if one.index <= last} <= {call, *call.ancestors()}
+
+
+_Met = tuple[Spot, Level, tuple[Level, ...]]
+"""A place, what the gradient there is made of, and who is to know of it."""
 
 
 def cast_of(ours: Leaf, theirs: Leaf) -> float:

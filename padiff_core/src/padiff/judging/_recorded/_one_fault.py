@@ -17,9 +17,9 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
     """Return findings of which those are no sources that tell of a fault which another one tells.
 
     A loss that is another from the same outputs, and what the backward pass starts from. What one setting of a module
-    does to its output, and to its buffers. What a script gives to a model that was made of what differed before, or
-    keeps where it makes a loss of it too. The order in which two optimizers step: each in front of calls that the other
-    side's are behind.
+    does to its output, and to its buffers; what code that computes something else sends back. What a script gives to a
+    model that was made of what differed before, or keeps where it makes a loss of it too. The order in which two
+    optimizers step: each in front of calls that the other side's are behind.
     """
     first = [one for one in found if one.source and starts(one, alignment)]
     begun = (pair for one in first if (pair := pair_of(one, alignment)) is not None)
@@ -38,6 +38,8 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
         again = one.cause is not None and key in seen
         kept_too = one.phase is Phase.BUFFER and one.cause is None
         again |= kept_too and (one.candidate.path in forward or (lost and pair is None))
+        sent_by = one.phase is Phase.BACKWARD and one.cause is None and not starts(one, alignment)
+        again |= sent_by and one.candidate.path in forward and not one.rests_on("gradient_cut")
         again |= one.phase is Phase.FORWARD and one.candidate.path in kept and _is_read(one, alignment)
         again |= one.rests_on("other_inputs") and pair in behind
         again |= pair is not None and _token(one, pair) in (sent | given if _is_end(pair) else given)
