@@ -495,3 +495,27 @@ def test_a_block_that_sends_no_gradient_is_one_source_where_outputs_are_used_ins
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert source.candidate.path == (f"blocks.{wrong}" if isinstance(wrong, int) else ""), source
     assert source.phase is (Phase.BACKWARD if isinstance(wrong, int) else Phase.LOSS)
+
+
+class Head(rows.Module):
+    def __init__(self, leaves_out: bool = False) -> None:
+        self.body, self.last, self.leaves_out = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, SIZE), leaves_out
+
+    def forward(self, x: Any, y: Any) -> Any:
+        other = self.body(y)
+        return self.last(self.body(x)), other if self.leaves_out else self.last(other)
+
+
+def test_a_layer_that_one_model_calls_once_less_is_one_source(tmp_path: Path) -> None:
+    """The gradients of its parameters were another one."""
+    np.random.seed(0)
+    models = Head(), Head(leaves_out=True)
+    same(*models)
+    for model, name in zip(models, "ab", strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            outs = model(*map(rows.Tensor, batches()[:2]))
+            loss = (outs[0] * outs[0]).mean() + (outs[1] * outs[1]).mean()
+            loss.backward()
+            recorder.step(float(loss.data))
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.candidate.path) == (Phase.FORWARD, ""), source

@@ -8,7 +8,7 @@ from functools import partial
 
 import attrs
 
-from padiff.alignment import Pair
+from padiff.alignment import Alignment, Pair
 from padiff.judging._findings import as_one, place_around, size_in
 from padiff.judging._recorded._averages import is_untouched
 from padiff.judging._recorded._leaps import Leaps
@@ -39,7 +39,17 @@ def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) ->
             else:
                 yield one
     for match, users in matches if backward else ():
-        yield from _gradients(leaps, match, users or leaps.alignment.tops)  # a script uses what it holds itself
+        users = users or leaps.alignment.tops  # a script uses what it holds itself
+        yield from _gradients(leaps, match, [*users, *_around_left(leaps.alignment, match)])
+
+
+def _around_left(alignment: Alignment, match: UnitMatch) -> Iterator[Pair]:
+    """Yield the matched calls around a module's calls of one side alone: its gradient is of these, too."""
+    ours = (alignment.of_reference, alignment.left_reference, match.modules.reference)
+    theirs = (alignment.of_candidate, alignment.left_candidate, match.modules.candidate)
+    for pair_of, left, path in (ours, theirs):
+        for call in (call for call in left if call.path == path):
+            yield from filter(None, [next(filter(None, map(pair_of, call.ancestors())), None)])
 
 
 def is_scripts_state(match: UnitMatch, traces: tuple[Trace, Trace]) -> bool:
