@@ -81,8 +81,9 @@ def test_two_scales_that_are_taken_back_are_noted(tmp_path: Path, side: int) -> 
         ([divided(N, but=1)], N),
         ([by_norm(0.01), divided(N)], N),
         ([], 30.0),
+        ([divided(3.8)], 4.0),
     ],
-    ids=["not taken back", "one is left out", "clipped before", "a sum for a mean"],
+    ids=["not taken back", "one is left out", "clipped before", "a sum for a mean", "clipped by nearly as much"],
 )
 @pytest.mark.parametrize("side", [0, 1])
 def test_what_is_not_taken_back_is_one_source(tmp_path: Path, doings: list[Clip], times: float, side: int) -> None:

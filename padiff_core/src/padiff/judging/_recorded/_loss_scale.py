@@ -61,7 +61,8 @@ def with_one_scale(
     if scale is not None:  # what the optimizers were given tells whether both clip alike
         side = int(scale > 1)
         times = plain_factor(scale if side else 1 / scale, _rounded(alignment))
-    close = ACCUMULATED(_EPS) if clipped else math.log(2) / 2
+    whole = math.log2(times).is_integer()  # a gradient scaler's; any other may be what one side clips by
+    close = math.log(2) / 2 if whole and not clipped else ACCUMULATED(_EPS)
     off = math.log(started if side else 1 / started)
     if not hidden and not abs(off - math.log(times)) < min(abs(off), close):
         return sides, None  # it is clipped, say
