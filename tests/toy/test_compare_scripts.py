@@ -523,6 +523,33 @@ def test_running_variances_may_differ_by_convention_step_after_step(tmp_path: Pa
     assert "running_variance" in {note.kind for note in report.notes}
 
 
+@pytest.mark.parametrize("fault", [False, True])
+def test_statistics_may_be_averaged_anew_by_a_share_that_changes(tmp_path: Path, fault: bool) -> None:
+    """As averaged weights get theirs: a right port was a source, and so were statistics that nothing changed then."""
+    net, port = Normed(), Biased()
+    padiff.diff(net, port, (np.random.default_rng(0).standard_normal((15, 6), dtype=np.float32),))
+    rng = np.random.default_rng(1)
+    batches = [rng.standard_normal((15, 6), dtype=np.float32) for _ in range(3)]
+    for model, home, name in ((net, rows, "a"), (port, columns, "b")):
+        with padiff.record(model, tmp_path / name) as recorder:
+            for number, batch in enumerate(batches, 2):
+                share = 1 / (number + (fault and name == "b"))
+                if name == "a":
+                    model.norm.momentum = share
+                else:
+                    model.norm.keep = 1 - share
+                model(home.Tensor(batch))
+            if name == "a":
+                model.norm.momentum = 0.1
+            model.train(False)
+            model(home.Tensor(batches[0]))
+            recorder.step()
+            model.head(home.Tensor(np.ones((15, 8), np.float32)))
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [(one.step, one.phase) for one in report.sources] == [(0, Phase.BUFFER)] * fault, str(report)
+
+
 class Scaled(columns.Layer):
     """A port whose inside has the time first, with a fault where asked for."""
 

@@ -14,6 +14,7 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Check, Spot
+from padiff.judging._causes import OF_STATE
 from padiff.judging._cuts import cut_side
 from padiff.judging._recorded._gradients import Sums, given, is_awaited, is_frozen, is_told, sender, tells_nothing
 from padiff.judging._recorded._levels import Drift, Ends, Level, Takers, cast_of, is_behind
@@ -210,7 +211,7 @@ class Leaps:
         alike = size.error <= RANDOM(size.eps) and not size.least
         if all(map(is_sampling, calls)) and not contrasts(*calls) and not alike:
             return Ruling(Verdict.STOCHASTIC, figures, (Evidence("drawn_here"),)), False
-        shown = contrasted(owner) or samples_otherwise(*calls)
+        shown = contrasted(owner, but=OF_STATE) or samples_otherwise(*calls)
         sure = NEGLIGIBLE(size.eps) if alone and is_coarse(size.eps) else FLOORS * NEGLIGIBLE(size.eps)
         if shown and size.error > max(FLOORS * known.error, sure) and not known.random:
             evidence = Evidence.of("setting_shows", known=known.error, made=size.error)

@@ -83,7 +83,8 @@ def _buffers(
     ]
     for link in (link for link in match.links if link.buffer):
         size = meter.of_link(link, "buffer")
-        if size is None or not (users or read or size.difference.equal or _is_moved(meter, link)):
+        used = not uncalled if read else bool(users)
+        if size is None or not (used or size.difference.equal or _is_moved(meter, link)):
             continue
         variance = link.role == "running_var"
         if link.role == "running_mean":
