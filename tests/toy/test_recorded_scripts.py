@@ -519,3 +519,32 @@ def test_a_layer_that_one_model_calls_once_less_is_one_source(tmp_path: Path) ->
             recorder.step(float(loss.data))
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert (source.phase, source.candidate.path) == (Phase.FORWARD, ""), source
+
+
+class Noisy(rows.Module):
+    """A model that rounds otherwise."""
+
+    def __init__(self, noise: float = 0.0) -> None:
+        self.first, self.last, self.noise = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, SIZE), noise
+
+    def forward(self, x: Any) -> Any:
+        y = self.last(functional.tanh(self.first(x)))
+        return y * (1 + self.noise * np.cos(np.arange(SIZE))).astype(np.float32)
+
+
+@pytest.mark.parametrize("step", [0.5, 0.50001])
+def test_what_a_sampler_is_given_in_the_next_step_may_be_apart_by_what_the_model_gave(
+    tmp_path: Path, step: float
+) -> None:
+    """It was `the inputs themselves differ`, where a script records each of its steps."""
+    np.random.seed(0)
+    models = Noisy(), Noisy(6e-7)
+    same(*models)
+    for model, name, share in zip(models, "ab", (0.5, step), strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            x = batches()[0]
+            for _ in range(4):
+                x = x * np.float32(1 - share) + np.float32(4 * share) * model(rows.Tensor(x)).data
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [(one.step, one.what.kind) for one in report.sources] == [(1, "input")] * (step != 0.5), str(report)

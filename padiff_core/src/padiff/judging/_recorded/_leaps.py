@@ -194,12 +194,12 @@ class Leaps:
     def _made_of_calls(self, spot: Spot, size: Size) -> bool:
         """Return whether a script may have made what it gives of what it was given: it is no further apart than that.
 
-        As a critic is given what a generator made, cut off from its gradients.
+        As a critic is given what a generator made, cut off from its gradients, and a sampler's next step what it gave.
         """
         if spot.owner is not None or size.close is not None:
             return False
         known = self._ends.of(spot.pair)
-        return not known.differs and size.error <= min(FLOORS * known.error, SAME(size.eps))
+        return not known.differs and size.error <= min(FLOORS * max(known.error, self._drift.handed), SAME(size.eps))
 
     def _ruled(self, owner: Pair, size: Size, known: Level) -> Ruled:
         figures = Figures.of(size.difference)

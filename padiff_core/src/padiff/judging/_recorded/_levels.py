@@ -29,6 +29,8 @@ class Drift:
     """Path of a module of the candidate -> its own parameters."""
     statistics: Mapping[str, float] = attrs.field(factory=dict)
     """The same of running variances, where the frameworks track them by two conventions."""
+    handed: float = 0.0
+    """What the models gave to their scripts in the steps before: a sampler hands it on, or a state."""
 
 
 @attrs.define(eq=False)

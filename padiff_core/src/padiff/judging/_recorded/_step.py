@@ -75,6 +75,8 @@ class Recorded(Gathered):
     """What measured the step before."""
     unsure: set[str] = attrs.field(factory=set)
     """The candidate's parameters whose gradients rounding alone left apart so far."""
+    handed: float = 0.0
+    """How far apart what the models gave to their scripts is at most, in the steps so far."""
     stepped: bool = False
     """Whether optimizers that both runs hold stepped before."""
     backward: bool = False
@@ -108,6 +110,7 @@ class Recorded(Gathered):
         drifts = Drift() if first else drift_of(meter, known), drift_of(meter, known, "updated")
         # Where something was found before, that moved the weights, and no rounding.
         drift, after = (attrs.evolve(one, modules={}) if differed else one for one in drifts)
+        drift = attrs.evolve(drift, handed=self.handed)
         leaps, told, known = self._forward(meter, known, drift, after)
         alignment, forced = known.alignment, Forced(leaps.checks)
         told += self._backward(leaps, known, backward=why is None)
@@ -283,6 +286,7 @@ class Recorded(Gathered):
         if not found:
             return None
         worst = max(one.error for one in found)
+        self.handed = max(self.handed, worst)
         if not self.calls:
             self.output = Figures(worst, max(one.difference.max_abs for one in found))
             within = [one.close for one in found if one.close is not None]
