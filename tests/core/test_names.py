@@ -28,6 +28,7 @@ def test_two_spellings_of_one_name_are_surely_alike(ours: str, theirs: str) -> N
         ("layers.0.q_proj", "layers.0.k_proj"),
         ("post_attention_layernorm", "attention_norm"),
         ("features.0", "features.0"),  # a bare number says nothing
+        ("down.c1", "r1.conv"),  # one is the number of the layer, the other of what it lies in
     ],
 )
 def test_names_that_only_look_alike_are_not_sure(ours: str, theirs: str) -> None:

@@ -162,7 +162,8 @@ def _sayings(paths: Sequence[str], words_of: Sequence[frozenset[str]]) -> list[_
     for path, said in zip(paths, words_of, strict=True):
         counts = [len(siblings[home, stem]) for home, stem, _ in _numbered(path)]
         numbers, ranks = (tuple(re.findall(r"\d+", name)) for name in (path, ranked[path]))
-        sure = {("as they stand", said, numbers), ("ranks", said, ranks, *counts)} if said else set()
+        own = len(re.findall(r"\d+", last(path)))  # those of the layer itself: `c1` is not the `conv` of `r1`
+        sure = {("as they stand", said, own, numbers), ("ranks", said, own, ranks, *counts)} if said else set()
         found.append((sure, (ranks[0], counts[0]) if counts else None))
     return found
 
