@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,3 +113,63 @@ class Scaled(columns.Layer):
 
     def forward(self, x: Any) -> Any:
         return self.inner(x) * self.scale
+
+
+class Apart(rows.Module):
+    """A block whose projections, and a gate and what it gates, lie side by side in one module."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.o = (rows.Linear(6, 6, bias=False) for _ in range(4))
+        self.gate, self.up, self.down = rows.Linear(6, 12), rows.Linear(6, 12), rows.Linear(12, 6)
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.o(F.attention(self.q(x), self.k(x), self.v(x), 2))
+        return x + self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Fused(columns.Layer):
+    def __init__(self) -> None:
+        self.down, self.out = columns.Dense(12, 6), columns.Dense(6, 6, bias=False)
+        self.qkv, self.gate_up = columns.Dense(6, 18, bias=False), columns.Dense(6, 24)
+
+    def forward(self, x: Any) -> Any:
+        packed = self.qkv(x)
+        x = x + self.out(F.attention(packed[..., :6], packed[..., 6:12], packed[..., 12:], 2))
+        packed = self.gate_up(x)
+        return x + self.down(F.silu(packed[..., :12]) * packed[..., 12:])
+
+
+def test_several_packed_layers_of_one_block_are_told_by_the_shapes_of_what_they_pack() -> None:
+    """None of them was as wide as all layers of the block together, and nothing of them was copied."""
+    net, port = Apart(), Fused()
+    done = padiff.transfer(net, port)
+    assert not done.unmatched_reference, done
+    assert padiff.diff(net, port, X, transfer=False).aligned
+
+
+class Two(rows.Module):
+    def __init__(self, block: type, layer: Any) -> None:
+        self.first, self.later = layer, block()
+
+    def forward(self, x: Any) -> Any:
+        raise NotImplementedError
+
+
+class Both(columns.Layer):
+    __init__, forward = Two.__init__, Two.forward
+
+
+@pytest.mark.parametrize("share", [1.0, 1.1])
+def test_packed_layers_of_a_part_that_runs_in_later_steps_have_a_counterpart(tmp_path: Path, share: float) -> None:
+    """What the first step does not run (a draft model, a critic) was without one, where a layer packs others."""
+    net, port = Two(Apart, rows.Linear(6, 6)), Both(Fused, columns.Dense(6, 6))
+    padiff.transfer(net, port)
+    port.later.gate_up.kernel.data[:, 0] *= np.float32(share)
+    for model, home, name in ((net, rows, "a"), (port, columns, "b")):
+        with padiff.record(model, tmp_path / name) as recorder:
+            for part in (model.first, model.later):
+                part(home.Tensor(X[0]))
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned == (share == 1.0), str(report)
+    assert len(report.sources) == (share != 1.0), str(report)

@@ -13,7 +13,7 @@ from padiff.parameters._biases import with_biases
 from padiff.parameters._choosing import as_catalogued, as_named, as_numbered, chooser
 from padiff.parameters._colours import Pairs, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
-from padiff.parameters._graph import Graph, graph_of
+from padiff.parameters._graph import ENDS, Graph, Labels, graph_of
 from padiff.parameters._joined import with_joined, with_last
 from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
 from padiff.parameters._matching import indices, match_units, regions_of, same_names, same_order
@@ -57,17 +57,26 @@ def matched_unrun(reference: Units, candidate: Units, fixed: Resolved) -> Corres
 def _packed_unrun(matches: Sequence[UnitMatch], ours: Units, theirs: Units) -> list[UnitMatch]:
     """Return the matches, and of what found no counterpart a packed layer with those that are as wide together.
 
-    They stand side by side in one module; that the packed one holds them one behind the other is a guess.
+    They stand side by side in one module, all of them or those of one shape (q, k and v; a gate and what it gates);
+    that the packed one holds them one behind the other is a guess.
     """
     left = _without_counterpart(ours, theirs, matches)
     mine, yours = ([unit for unit in units if unit in left] for units in (ours, theirs))
-    listed = tuple(
-        Graph(one, [*({len(one): frozenset()} for _ in one), {}, {}], [], range(len(one))) for one in (mine, yours)
-    )
-    packings = find_packings((listed[0], listed[1]), left, {})
+    packings: list[Packing] = []
+    for alike in (False, True):
+        listed = _listed(mine, alike=alike), _listed(yours, alike=alike)
+        packings += find_packings(listed, left, {}, gone={unit for one in packings for unit in one.units})
     gone = {unit for packing in packings for unit in packing.units}
     kept = [match for match in matches if gone.isdisjoint(match.units)]
     return kept + [match for packing in packings for match in packing.matches(next(packing.arrangements()))]
+
+
+def _listed(units: Units, *, alike: bool) -> Graph:
+    """Return units as a graph in which all take the same, or those of one shape."""
+    shapes = [tuple(held.shape for held in unit.roles.values()) if alike else () for unit in units]
+    nodes = {shape: len(units) + place for place, shape in enumerate(dict.fromkeys(shapes))}
+    takes: list[dict[int, Labels]] = [{nodes[shape]: frozenset()} for shape in shapes]
+    return Graph(units, takes + [{} for _ in range(max(ENDS, len(nodes)))], [], range(len(units)))
 
 
 def _unambiguous(reference: Units, candidate: Units, matches: Sequence[UnitMatch] | None) -> Correspondence | None:
@@ -119,7 +128,16 @@ def pair_parameters(
     found = whole(freed=False)
     other = whole(freed=True) if all(found.left) else found
     found = other if all(map(operator.lt, map(len, other.left), map(len, found.left))) else found
-    return with_last(found, flows)
+    return _with_unmet(with_last(found, flows), flows)
+
+
+def _with_unmet(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
+    """Return the correspondence, with what neither run met, and found no counterpart, packed as where nothing runs."""
+    left = _without_counterpart(known.reference, known.candidate, known.matches)
+    sides = zip((known.reference, known.candidate), flows, strict=True)
+    graphs = [graph_of(units, flow) for units, flow in sides] if left else []
+    unmet = [[one for i, one in enumerate(graph.units) if one in left and not graph.is_met(i)] for graph in graphs]
+    return attrs.evolve(known, matches=_packed_unrun(known.matches, *unmet)) if all(unmet) and unmet else known
 
 
 def _paired(
