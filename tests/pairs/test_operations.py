@@ -101,5 +101,36 @@ def test_llama_of_two_libraries_is_aligned_operation_by_operation(frameworks: Fr
     assert sum(report.counts.values()) > 1.5 * sum(alone.counts.values())
 
 
+@pytest.mark.parametrize("scale", [1.0, 1.001])
+def test_code_in_another_form_is_right_behind_a_kernel_without_float64(scale: float) -> None:
+    """A capsule's squash, behind a convolution: MindSpore's has no float64, and gradients inside were sources."""
+    import mindspore
+    import torch
+
+    class Capsules(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(1, 6, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = self.conv(x).flatten(2).transpose(1, 2)
+            size = (x**2).sum(-1, keepdim=True)
+            return size / (1 + size) * x / (size + 1e-8).sqrt()
+
+    class Port(mindspore.nn.Cell):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = mindspore.nn.Conv2d(1, 6, 3, pad_mode="valid", has_bias=True)
+
+        def construct(self, x: Any) -> Any:
+            x = self.layer(x).reshape(x.shape[0], 6, -1).swapaxes(1, 2)
+            size = x.square().sum(-1, keepdims=True)
+            return x * (mindspore.ops.sqrt(size + 1e-8) / (1 + size * scale))
+
+    x = np.random.default_rng(0).standard_normal((2, 1, 6, 6), dtype=np.float32)
+    report = padiff.diff(Capsules(), Port(), (x,), operations=True)
+    assert report.aligned == (scale == 1.0), str(report)
+
+
 def test_no_row_is_misspelled() -> None:
     assert {row.id for row in ROWS} >= set(GLUE)

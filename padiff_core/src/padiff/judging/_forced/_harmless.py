@@ -7,7 +7,7 @@ nothing is proven: behind a gate of zeros any fault is hidden.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
@@ -23,6 +23,10 @@ from padiff.report import Phase, Verdict
 if TYPE_CHECKING:
     from padiff.judging._forced._judge import Judge
     from padiff.trace import Trace
+
+
+_WAYS: Sequence[Mapping[str, Any]] = ({}, {"uncast": True}, {"narrowing": True})
+"""How both models are tried in float64: what lacks a kernel there may compute in float32."""
 
 
 def harmless(judge: Judge, found: Sequence[Suspicion], runs: Runs) -> list[Suspicion]:
@@ -90,9 +94,9 @@ def right_as_a_whole(
     free = bench.whole(pair)
     if any(_has_more(pair, what) for what in ("inputs", "outputs")):
         return False
-    for uncast in (False, True):
-        ours = free.tried(pair, True, dtype="float64", uncast=uncast)
-        theirs = ours and free.tried(pair, False, ours.observed, dtype="float64", own=False, uncast=uncast)
+    for how in _WAYS:
+        ours = free.tried(pair, True, dtype="float64", **how)
+        theirs = ours and free.tried(pair, False, ours.observed, dtype="float64", own=False, **how)
         if ours is not None and theirs is not None:
             break
     else:
