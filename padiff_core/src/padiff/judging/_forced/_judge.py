@@ -150,8 +150,8 @@ class Judge:
             self.masks |= ruling.rests_on("drowned")
             if ruling.verdict not in AGREEING:
                 if not rough:
-                    follows = ruling.rests_on("float64_differs") and any(one.pair is owner for one in found)
-                    if follows and self.settler.is_spoilt(asked):
+                    apart = ruling.rests_on("float64_differs", "one_side_in_float64")
+                    if apart and any(one.pair is owner for one in found) and self.settler.is_spoilt(asked):
                         continue
                     ruling = self._explained(ruling, asked)
                     if check.close is None:
