@@ -502,3 +502,30 @@ def test_an_argument_of_a_function_is_one_source_whatever_else_it_is_given() -> 
     """It was one for each call."""
     report = padiff.diff(attending(rows.Module, rows.Linear, 1.5), attending(columns.Layer, columns.Dense, 1.0), X)
     assert str(report).startswith("not aligned: 1 source in 2 places"), str(report)
+
+
+def residual(base: Any, linear: Any, norm: Any, *, cut: bool) -> Any:
+    """Return a model whose block hands on what it activates to a layer, over time, and beside that."""
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.first, self.over, self.last = linear(4, 4), linear(6, 6), norm(4)
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x)
+            x = x if cut else F.tanh(x)
+            return self.last(x + self.over(x.transpose(0, 2, 1)).transpose(0, 2, 1))
+
+    return Model()
+
+
+def test_an_operation_that_is_left_out_is_one_source_whatever_is_done_with_what_it_gives() -> None:
+    """A layer was given `tanh, transpose` in the reference only, and the residual beside it `tanh`: two sources."""
+    ours = residual(rows.Module, rows.Linear, rows.LayerNorm, cut=False)
+    theirs = residual(columns.Layer, columns.Dense, columns.LayerNormalization, cut=True)
+    report = padiff.diff(ours, theirs, X)
+    assert {str(source.cause) for source in report.sources} == {
+        "tanh(_), transpose(_, 0, 2, 1) in the reference only",
+        "tanh(_) in the reference only",
+    }, str(report)
+    assert str(report).startswith("not aligned: 1 source in 2 places"), str(report)

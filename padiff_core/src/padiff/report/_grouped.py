@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -213,8 +214,17 @@ def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
 
 
 def _has_no_other_cause(piece: Sequence[Finding], source: Finding) -> bool:
-    """Return whether a source may be of a piece: what no cause is known of may have that of what is beside it."""
-    return len({one.cause for one in (*piece, source)} - {None}) <= 1
+    """Return whether a source may be of a piece: what no cause is known of may have that of what is beside it.
+
+    Of operations that one side alone calls those behind the first may be what it does with what these give.
+    """
+    causes = {one.cause for one in (*piece, source) if one.cause is not None}
+    if {one.name for one in causes} != {"code_alone"}:
+        return len(causes) <= 1
+    called = sorted((one.parameters["called"] for one in causes), key=len)
+    return len({one.parameters["side"] for one in causes}) == 1 and all(
+        longer[: len(one)] == one for one, longer in itertools.pairwise(called)
+    )
 
 
 def trouble(finding: Finding) -> str:
