@@ -259,3 +259,35 @@ def test_a_residual_that_is_wrong_beside_a_norm_that_is_left_out_is_a_source() -
     found = {(source.candidate.path, source.between) for source in report.sources}
     assert ("trunk.0", ("m", "end")) in found, str(report)
     assert len(found) == 3, str(report)
+
+
+class Fused(rows.Module):
+    """Attention in one layer, and a norm behind the residual."""
+
+    def __init__(self) -> None:
+        self.attention, self.last = rows.Attention(4, 2), rows.LayerNorm(4)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(x + self.attention(x))
+
+
+class Apart(columns.Layer):
+    """The same in a layer for each projection, with a norm in front of them that the reference has not."""
+
+    def __init__(self) -> None:
+        self.extra = columns.LayerNormalization(4)
+        self.query, self.key, self.value, self.out = (columns.Dense(4, 4) for _ in range(4))
+        self.last = columns.LayerNormalization(4)
+
+    def forward(self, x: Any) -> Any:
+        y = self.extra(x)
+        return self.last(x + self.out(F.attention(self.query(y), self.key(y), self.value(y), 2)))
+
+
+def test_a_norm_that_is_one_more_is_one_source_in_front_of_layers_that_the_other_side_packs() -> None:
+    """What these take is code: it was a second source, behind the layer of the attention."""
+    x = np.random.default_rng(0).standard_normal((2, 5, 4), dtype=np.float32)
+    report = padiff.diff(Fused(), Apart(), (x,))
+    causes = {source.cause.name for source in report.sources if source.cause is not None}
+    assert causes == {"missing_module"}, str(report)
+    assert str(report).startswith("not aligned: 1 source"), str(report)

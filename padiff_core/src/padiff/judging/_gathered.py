@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import attrs
 
-from padiff.alignment import Pair
+from padiff.alignment import Alignment, Pair
 from padiff.judging._findings import finding_of, given_to, place_of
 from padiff.judging._misuses import Misuse, misuses
 from padiff.judging._parameters import is_equal_tie, tied_on_one_side
@@ -85,7 +85,8 @@ class Gathered:
             explained = changed if one.phase is Phase.FORWARD else changed | modules
             source = source and not _is_explained(one.pair.candidate, explained, whole)
             source = source and (one.held is None or one in instead or one.held.parameter.path not in tied)
-            if source and (taken := [path for path in lacking.get(one.pair.key, ()) if _takes(one, path)]):
+            layers = lacking.get(one.pair.key, ())
+            if source and (taken := [path for path in layers if _takes(one, path, known.alignment)]):
                 source = False
                 if one.phase is Phase.FORWARD:  # what comes behind was fed, and is its own
                     lacking[one.pair.key] = [path for path in lacking[one.pair.key] if path not in taken]
@@ -185,12 +186,20 @@ def _lacking(parameters: Sequence[Finding], known: Correspondence) -> dict[Key, 
     return found
 
 
-def _takes(suspicion: Suspicion, lacking: Lacking) -> bool:
-    """Return whether the code that a value comes of takes what a layer gives, as far as that is known."""
+def _takes(suspicion: Suspicion, lacking: Lacking, calls: Alignment) -> bool:
+    """Return whether the code that a value comes of takes what a layer gives, as far as that is known.
+
+    A call without counterpart is such code, too.
+    """
     side, path = lacking
-    around = getattr(suspicion.pair, side).path
-    given = given_to(suspicion, side)
-    return suspicion.between is None or any(is_at(path, joined(around, name)) for name in given)
+    owner = getattr(suspicion.pair, side)
+    given = {joined(owner.path, name) for name in given_to(suspicion, side)}
+    left = {call.key for call in (calls.left_reference if side == "reference" else calls.left_candidate)}
+    for call in reversed(owner.children):
+        if call.key in left and call.path in given:
+            taken = {leaf.token for leaf in call.inputs}
+            given |= {one.path for one in owner.children if any(leaf.token in taken for leaf in one.outputs)}
+    return suspicion.between is None or any(is_at(path, one) for one in given)
 
 
 def _is_explained(call: Call, changed: Collection[str | None], whole: Collection[str]) -> bool:
