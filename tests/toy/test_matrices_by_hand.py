@@ -99,6 +99,50 @@ def test_matrices_lie_as_the_code_uses_them(reference: str, candidate: str, faul
     assert {one.candidate.path for one in report.sources} == ({"1"} if fault else set()), str(report)
 
 
+class Stacks(columns.Layer):
+    """Three blocks whose matrices are stacked, those that take one value maybe side by side in one."""
+
+    def __init__(self, fault: str = "", *, packed: bool) -> None:
+        shapes = {"query": (4, 4), "key": (4, 4), "value": (4, 4), "result": (4, 4)}
+        shapes |= {"gated": (4, 6), "above": (4, 6), "below": (6, 4)}
+        if packed:
+            shapes = {"three": (4, 12), "result": (4, 4), "two": (4, 12), "below": (6, 4)}
+        for name, shape in shapes.items():
+            setattr(self, name, columns.weight(3, *shape, scale=0.5))
+        self.packed, self.fault = packed, fault
+
+    def forward(self, x: Any) -> Any:
+        several = {
+            "qkv": ("query", "key", "value"),
+            "gate_up": ("gated", "above"),
+            "o": ("result",),
+            "down": ("below",),
+        }
+
+        def project(x: Any, name: str) -> Any:
+            if not self.packed or len(several[name]) == 1:
+                return [x @ getattr(self, one)[n] for one in several[name]]
+            found, parts = x @ (self.three if name == "qkv" else self.two)[n], len(several[name])
+            width = found.shape[-1] // parts
+            return [found[..., part * width : (part + 1) * width] for part in range(parts)]
+
+        for n in range(3):
+            x = _computed(x, project, self.fault if n == 1 else "")
+        return x
+
+
+@pytest.mark.parametrize("fault", ["", "gelu"])
+@pytest.mark.parametrize("packed", [False, True], ids=["apart", "packed"])
+@pytest.mark.parametrize("listed", SIDES)
+def test_blocks_are_stacked_and_packed_at_once(listed: str, packed: bool, fault: str) -> None:
+    """What lists packed matrices, and what stacks them, had no counterpart where the other side had them apart."""
+    ours = SIDES[listed]("", "", "")
+    for sides in ((ours, Stacks(fault, packed=packed)), (Stacks(fault, packed=packed), ours)):
+        report = padiff.diff(*sides, X)
+        assert report.aligned == (not fault), str(report)
+        assert len({(one.phase, str(one.cause)) for one in report.sources}) == bool(fault), str(report)
+
+
 class Biased(rows.Module):
     """Attention with layers that have biases."""
 

@@ -66,8 +66,12 @@ class Part:
     @property
     def partial(self) -> bool:
         """Return whether it is only a part of the parameter."""
-        cut = (self.piece, self.rows, self.columns, self.at)
-        return any(one is not None for one in cut) or self.numbers in ("real", "imag")
+        return self.cut or self.at is not None or self.numbers in ("real", "imag")
+
+    @property
+    def cut(self) -> bool:
+        """Return whether it is only some of the rows or columns that are at a place."""
+        return any(one is not None for one in (self.piece, self.rows, self.columns))
 
     def read(self, native: Array) -> Array:
         """Return the canonical array; a view of ``native`` unless blocks are permuted or several ranges joined."""

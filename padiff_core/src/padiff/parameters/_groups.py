@@ -59,12 +59,17 @@ def _as_linear(unit: HeldUnit, merge: tuple[int, int] | None, transpose: tuple[i
 def side_by_side(graph: Graph) -> Iterator[Group]:
     """Yield the maps of one parent, or of one attention, that take the same values alike, in execution order.
 
-    Behind them come those of one shape that do so in modules of their own, the experts of a mixture.
+    Behind them come those that also give to the same: of stacked blocks without norms all maps take one sum. Then come
+    those of one shape that take the same in modules of their own, the experts of a mixture.
     """
     both = zip(graph.units, graph.takes, strict=False)
     takes = {unit: frozenset(taken) for unit, taken in both if is_map(unit) and taken}
     groups = grouped(takes, lambda unit: (_parent(unit), row_of(unit.roles["weight"].shape), takes[unit]))
     yield from several(groups)
+    gives = dict(zip(graph.units, map(frozenset, graph.gives), strict=False))
+    for group in several(groups):
+        parts = grouped(group, gives.__getitem__)
+        yield from several(parts if len(parts) > 1 else {})
     lone = {group[0] for group in groups.values() if len(group) == 1}
     alike = grouped(takes, lambda unit: (unit.roles["weight"].shape, takes[unit]))
     yield from (group for group in several(alike) if lone.issuperset(group))

@@ -55,7 +55,7 @@ def _maps_without(units: Units, flow: Flow, lacking: set[str]) -> Iterator[tuple
         maps = [unit] if is_map(unit) else [] if kind is None else _maps_of(unit, kind.maps)
         if unit.loose and not unit.paths.isdisjoint(lacking):
             used = (one for part in parts_of(unit, flow) for one in as_maps(part))
-            maps = [one for one in used if _lies_as_used(one.roles["weight"], flow) is True]
+            maps = [one for one in used if lies_as_used(one.roles["weight"], flow) is True]
         yield from (one.roles["weight"].shape for one in maps if one.roles["weight"].parameter.path in lacking)
 
 
@@ -67,11 +67,11 @@ def _parts(unit: HeldUnit, flow: Flow, lacking: set[str], maps: set[tuple[int, .
     elif inside:
         yield from _maps_of(unit, inside)
     else:
-        yield from _as_layers([*parts_of(unit, flow)], flow, maps)
+        yield from as_layers([*parts_of(unit, flow)], flow, maps)
 
 
-def _as_layers(parts: Units, flow: Flow, maps: set[tuple[int, ...]]) -> Iterator[HeldUnit]:
-    """Yield parts, those as layers that make one of some maps with their like: with gates that take the same."""
+def as_layers(parts: Units, flow: Flow, maps: set[tuple[int, ...]]) -> Iterator[HeldUnit]:
+    """Yield parts, or stacks, those as layers that make one of some maps with their like: gates that take the same."""
 
     def like(part: HeldUnit) -> tuple[object, ...]:
         held = max(part.roles.values(), key=lambda held: len(held.shape))
@@ -79,14 +79,14 @@ def _as_layers(parts: Units, flow: Flow, maps: set[tuple[int, ...]]) -> Iterator
 
     counts = Counter(map(like, parts))
     for part in parts:
-        used = (one for one in as_maps(part, split=True) if _lies_as_used(one.roles["weight"], flow) is not False)
+        used = (one for one in as_maps(part, split=True) if lies_as_used(one.roles["weight"], flow) is not False)
         ways = [(one, one.roles["weight"].shape) for one in used]
         fit = [one for one, (rows, width) in ways if {(rows, width), (rows * counts[like(part)], width)} & maps]
         # Where both ways of a matrix that is not square fit some map, the dataflow tells which one it is.
         yield fit[0] if len({one.roles["weight"].shape for one in fit}) == 1 else part
 
 
-def _lies_as_used(weight: Held, flow: Flow) -> bool | None:
+def lies_as_used(weight: Held, flow: Flow) -> bool | None:
     """Return whether the code sums data with the last axis of a weight as it is laid; None if unknown.
 
     A square one may lie either way: repeated layers hold theirs alike, and code that takes one otherwise may be wrong.

@@ -15,8 +15,9 @@ import attrs
 
 from padiff.grouping import grouped
 from padiff.parameters._correspondence import Correspondence
+from padiff.parameters._groups import as_maps
 from padiff.parameters._roles import UnitMatch
-from padiff.parameters._splitting import parts_of
+from padiff.parameters._splitting import as_layers, lies_as_used, parts_of
 from padiff.parameters._units import Held, HeldUnit, Units
 from padiff.trace import Flow
 
@@ -48,7 +49,25 @@ def stacked(known: Correspondence, flows: tuple[Flow, Flow], *, deepest: int) ->
             cut = {unit: [*_cut(unit, flows[mine], wanted)] for unit in free}
             found[mine] = [one for unit in found[mine] for one in cut.get(unit, [unit])]
             found[yours] = _folded(listed, families)
-    return (found[0], found[1]) if any(unit.stack for unit in found[0]) else None
+    if not any(unit.stack for unit in found[0]):
+        return None
+    maps = [set(_maps(units, flow)) for units, flow in zip(found, flows, strict=True)]
+    ours, theirs = (_with_layers(*one) for one in zip(found, flows, maps[::-1], strict=True))
+    return ours, theirs
+
+
+def _maps(units: Units, flow: Flow) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of the maps that stacks are, or may be."""
+    for unit in units:
+        ways = (one.roles["weight"] for one in (as_maps(unit) if unit.stack else ()))
+        yield from (weight.shape for weight in ways if lies_as_used(weight, flow) is not False)
+
+
+def _with_layers(units: Units, flow: Flow, maps: set[tuple[int, ...]]) -> Units:
+    """Return units, the stacks of no layer as stacks of layers where the other side has such maps."""
+    loose = [unit for unit in units if unit.stack and unit.kind is None]
+    made = dict(zip(loose, as_layers(loose, flow, maps), strict=True))
+    return [made.get(unit, unit) for unit in units]
 
 
 def in_places(stacks: Units, lists: Units) -> Iterator[tuple[HeldUnit, HeldUnit]]:

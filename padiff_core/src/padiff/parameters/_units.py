@@ -90,7 +90,7 @@ class HeldUnit:
     def turns(self) -> bool:
         """Return whether it is a square matrix by itself, taken for a layer's: nothing tells which way it lies."""
         held = self.roles.get("weight")
-        loose = self.kind is not None and self.module.kind is None and held is not None and not held.part.partial
+        loose = self.kind is not None and self.module.kind is None and held is not None and not held.part.cut
         return loose and held is not None and len(held.shape) == len({*held.shape}) + 1 == 2
 
     @property

@@ -17,6 +17,16 @@ def side_of(shape: Sequence[int]) -> int:
     return next((side for side in sides if side > 1 and side * side == math.prod(shape)), 0)
 
 
+def matrix_of(parameter: Sequence[int], used: Sequence[int]) -> Sequence[int] | None:
+    """Return the shape of the matrix of a parameter that is ``used`` in some shape; None where that is none.
+
+    It is the parameter itself, or of one that stacks matrices, which all are used alike, what the last axes are.
+    """
+    whole = side_of(parameter) or rectangle(parameter)
+    at_a_place = rectangle(used) and sorted(rectangle(used) or ()) == sorted(parameter[-2:])
+    return parameter if whole else parameter[-2:] if at_a_place else None
+
+
 def rectangle(shape: Sequence[int]) -> tuple[int, int] | None:
     """Return the rows and columns of a matrix of two axes, but for those of one element, that is not square."""
     lengths = [length for length in shape if length != 1]

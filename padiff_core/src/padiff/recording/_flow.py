@@ -16,7 +16,7 @@ from padiff.numerics import fingerprint
 from padiff.paths import parent
 from padiff.pytree import leaves
 from padiff.recording._axes import weak
-from padiff.recording._contracted import contracts_last, contracts_last_by_size, rectangle, side_of
+from padiff.recording._contracted import contracts_last, contracts_last_by_size, matrix_of, side_of
 from padiff.trace import INPUT, Flow, Source, called, from_input, joint, to_output
 
 _EVEN = frozenset({"add", "mul", "concat", "maximum", "minimum", "stack"})
@@ -220,19 +220,25 @@ class Follower(Listener):
         """Note over which of its axes an operation sums a matrix with data, a bias behind it or not."""
         made = [(tensor, self._of(tensor).holders) for tensor in given] if self._matrices and len(found) == 1 else []
         data = [tensor for tensor, holders in made if not holders]
-        paths = [*self._matrices.keys() & {path for _, holders in made for path in holders}]
-        if len(data) != 1 or len(paths) != 1 or paths[0] in self.contracted:
+        shapes = {
+            path: shape
+            for tensor, holders in made
+            for path in self._matrices.keys() & holders
+            if (shape := matrix_of(self._matrices[path].shape, tensor.shape)) is not None
+        }
+        if len(data) != 1 or len(shapes) != 1 or shapes.keys() <= self.contracted.keys():
             return
-        matrix = self._matrices[paths[0]]
-        if not side_of(matrix.shape):
+        ((path, shape),) = shapes.items()
+        matrix = self._matrices[path]
+        if not side_of(shape):
             same = data[0].dtype == found[0].dtype == matrix.dtype
-            last = contracts_last_by_size(matrix.shape, data[0].shape, found[0].shape) if same else None
+            last = contracts_last_by_size(shape, data[0].shape, found[0].shape) if same else None
         else:
             output = found[0].view()
             biases = [one.view() for one, holders in made if holders and one.shape == output.shape[-1:]]
             last = contracts_last(matrix.view(), data[0].view(), output - sum(biases))
         if last is not None:
-            self.contracted[paths[0]] = last
+            self.contracted[path] = last
 
     def _combined(self, given: list[_Made], name: str) -> _Made:
         """Return what an operation makes; data that meets parameters goes on as theirs."""
@@ -307,8 +313,7 @@ class Follower(Listener):
         """Return the parameters that may be matrices, of which no layer's rule says which way they lie."""
         closed = {path for path, module in self._kept.modules().items() if self._is_closed(module)}
         found = self._kept.parameters().items()
-        free = [(path, one) for path, one in found if parent(path) not in closed]
-        return {path: one for path, one in free if side_of(one.shape) or rectangle(one.shape)}
+        return {path: one for path, one in found if parent(path) not in closed and len(one.shape) > 1}
 
     def _put(self, tensor: Tensor, made: _Made) -> None:
         self._made[id(tensor.identity)] = weak(tensor.identity), made
