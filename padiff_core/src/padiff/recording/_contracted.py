@@ -22,9 +22,10 @@ def matrix_of(parameter: Sequence[int], used: Sequence[int]) -> Sequence[int] | 
 
     It is the parameter itself, or of one that stacks matrices, which all are used alike, what the last axes are.
     """
-    whole = side_of(parameter) or rectangle(parameter)
-    at_a_place = rectangle(used) and sorted(rectangle(used) or ()) == sorted(parameter[-2:])
-    return parameter if whole else parameter[-2:] if at_a_place else None
+    if side_of(parameter) or rectangle(parameter):
+        return parameter
+    sides = rectangle(used)
+    return parameter[-2:] if sides and sorted(sides) == sorted(parameter[-2:]) else None
 
 
 def rectangle(shape: Sequence[int]) -> tuple[int, int] | None:
