@@ -13,6 +13,8 @@ from padiff_torch.versions import TORCH
 
 _LEFT_ALONE = frozenset({"__get__", "__set__", "__delete__"})
 """What reads or writes an attribute of a tensor."""
+_MADE_OF_IT = frozenset({"T", "mT", "H", "mH", "real", "imag"})
+"""Attributes that are operations: a view of the tensor."""
 _PREFIXES = {"TensorBase": "torch.Tensor", "Tensor": "torch.Tensor", "_VariableFunctionsClass": "torch"}
 
 
@@ -29,7 +31,7 @@ class _Mode(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # Within vmap and its like tensors have no values of their own.
-        if getattr(function, "__name__", "__get__") in _LEFT_ALONE or TORCH.within_transform():
+        if _is_left_alone(function) or TORCH.within_transform():
             return handed_on(function, args, kwargs or {})
         return self._intercept(function, _name(function), args, kwargs or {})
 
@@ -41,11 +43,16 @@ def intercept_functions(model: Any, intercept: Intercept) -> Hook:
     return Hook(lambda: TORCH.take_out(mode))
 
 
+def _is_left_alone(function: Any) -> bool:
+    attribute = getattr(getattr(function, "__self__", None), "__name__", None)
+    return getattr(function, "__name__", "__get__") in _LEFT_ALONE and attribute not in _MADE_OF_IT
+
+
 @lru_cache(maxsize=4096)
 def _name(function: Any) -> str:
     """Return a function's full name; to tell it torch exchanges the filters of warnings each time."""
     known = resolve_name(function)
     if known is not None:
-        return str(known)
+        return str(known).removesuffix(".__get__")
     home, _, name = str(getattr(function, "__qualname__", function.__name__)).rpartition(".")
     return f"{_PREFIXES.get(home, getattr(function, '__module__', None) or 'torch')}.{name}"

@@ -37,7 +37,7 @@ _SYNONYMS: Mapping[str, str] = {
         "logical_not": "__invert__ bitwise_not",
         "getitem": "__getitem__ select narrow slice strided_slice",
         "reshape": "view flatten unflatten reshape_as view_as ravel",
-        "transpose": "permute t swapaxes swapdims moveaxis movedim",
+        "transpose": "permute t mt h mh swapaxes swapdims moveaxis movedim",
         "unsqueeze": "expand_dims",
         "expand": "broadcast_to expand_as",
         "concat": "cat concatenate",

@@ -65,9 +65,10 @@ def side_by_side(graph: Graph) -> Iterator[Group]:
     both = zip(graph.units, graph.takes, strict=False)
     takes = {unit: frozenset(taken) for unit, taken in both if is_map(unit) and taken}
     groups = grouped(takes, lambda unit: (_parent(unit), row_of(unit.roles["weight"].shape), takes[unit]))
-    yield from several(groups)
+    together = list(several(groups))
+    yield from together
     gives = dict(zip(graph.units, map(frozenset, graph.gives), strict=False))
-    for group in several(groups):
+    for group in together:
         parts = grouped(group, gives.__getitem__)
         yield from several(parts if len(parts) > 1 else {})
     lone = {group[0] for group in groups.values() if len(group) == 1}

@@ -220,13 +220,15 @@ class Follower(Listener):
         """Note over which of its axes an operation sums a matrix with data, a bias behind it or not."""
         made = [(tensor, self._of(tensor).holders) for tensor in given] if self._matrices and len(found) == 1 else []
         data = [tensor for tensor, holders in made if not holders]
+        if len(data) != 1:
+            return
         shapes = {
             path: shape
             for tensor, holders in made
             for path in self._matrices.keys() & holders
             if (shape := matrix_of(self._matrices[path].shape, tensor.shape)) is not None
         }
-        if len(data) != 1 or len(shapes) != 1 or shapes.keys() <= self.contracted.keys():
+        if len(shapes) != 1 or shapes.keys() <= self.contracted.keys():
             return
         ((path, shape),) = shapes.items()
         matrix = self._matrices[path]
