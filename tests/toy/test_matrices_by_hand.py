@@ -174,3 +174,33 @@ def test_places_of_one_parameter_have_biases_at_their_places(turned: bool) -> No
         report = padiff.diff(*(sides[::-1] if turned else sides), X)
         assert {one.candidate.path for one in report.sources} == ({"1"} if fault > 1 else set()), str(report)
         assert report.aligned == (fault == 1), str(report)
+
+
+class Dense(columns.Layer):
+    """Attention with layers that hold ``[in, out]``."""
+
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.o = (columns.Dense(4, 4, bias=False) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        return self.o(F.attention(self.q(x), self.k(x), self.v(x), 2))
+
+
+class InOut(rows.Module):
+    """The same by matrices that lie so, too."""
+
+    def __init__(self) -> None:
+        self.wq, self.wk, self.wv, self.wo = (rows.parameter(4, 4, scale=0.5) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        return F.attention(x @ self.wq, x @ self.wk, x @ self.wv, 2) @ self.wo
+
+
+def test_how_a_matrix_lies_is_told_as_it_is_held() -> None:
+    """It was `transposed` for a layer whose rule turns its own weight, and in `report.mapping` as in the reference."""
+    report = padiff.diff(InOut(), Dense(), X)
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert report.mapping is not None
+    told = {row.candidate: row.layout for row in report.mapping.parameters}
+    assert report.transfer.settled == told == dict.fromkeys(told, "as in the reference"), str(report)

@@ -221,9 +221,9 @@ def _layout(link: Link) -> str:
     rank = len(link.reference.shape)
     if rank != len(link.candidate.shape):
         return "reshaped"
-    orders = {part.transpose or tuple(range(rank)) for part in (ours, theirs)}
     if rank == 2:
-        return "transposed" if (len(orders) > 1) is not link.transposed else "as in the reference"
+        return link.layout
+    orders = {part.transpose or tuple(range(rank)) for part in (ours, theirs)}
     return "axes permuted" if len(orders) > 1 else "as in the reference"
 
 

@@ -63,7 +63,8 @@ class Link:
             return "rows in another order"
         if self.axes and not self.transposed:
             return f"axes as ({', '.join(map(str, self.axes))})"
-        return "transposed" if self.axes else "as in the reference"
+        orders = {held.part.transpose for held in (self.reference, self.candidate) if len(held.shape) == 2}
+        return "transposed" if bool(self.axes) != (len(orders) > 1) else "as in the reference"
 
     def to_candidate(self, array: Array) -> Array:
         """Return a canonical array of the reference as the candidate holds it: a view if possible."""
