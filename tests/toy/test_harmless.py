@@ -74,3 +74,78 @@ def test_a_fault_that_is_damped_on_its_way_is_a_source() -> None:
     report = padiff.diff(Reference(damp=1e-5), Candidate(damp=1e-5, fault=1e-3), TOKENS)
     assert report.output.rel_l2 < 1e-7
     assert not report.aligned, str(report)
+
+
+WORDS = np.random.default_rng(1).standard_normal((3, 5, 8)).astype(np.float32)
+LENGTHS = np.array([4, 3, 2])
+SEEN = (np.arange(5) < LENGTHS[:, None]).astype(np.float32)[..., None]
+
+
+def _seen(x: Any, given: Any) -> Any:
+    """Return ones where a position counts: as they are given, or made of lengths, or of positions in front."""
+    if given.data.ndim == 1:
+        given = type(x)((np.arange(5) < given.data[:, None]).astype(np.float32)[..., None])
+    return given.transpose(1, 0, 2) if given.data.shape[0] != x.data.shape[0] else given
+
+
+class Padded(rows.Module):
+    def __init__(self, axis: int = 1) -> None:
+        self.first, self.second, self.head = rows.Linear(8, 8), rows.Linear(8, 8), rows.Linear(8, 3)
+        self.axis = axis
+
+    def forward(self, x: Any, given: Any) -> Any:
+        h = F.tanh(self.second(F.tanh(self.first(x))))
+        return self.head((h * _seen(x, given)).sum(self.axis))
+
+
+class Cleared(columns.Layer):
+    """The same, with zeros at hidden positions from the first layer on."""
+
+    def __init__(self, axis: int = 1, fault: str = "") -> None:
+        self.first, self.second, self.head = columns.Dense(8, 8), columns.Dense(8, 8), columns.Dense(8, 3)
+        self.axis, self.fault = axis, fault
+
+    def forward(self, x: Any, given: Any) -> Any:
+        seen = _seen(x, given)
+        h = F.tanh(self.first(x)) * (seen if self.fault != "never" else 1.0)
+        if self.fault in ("last", "first"):
+            at = np.zeros((5, 1), np.float32)
+            at[-1 if self.fault == "last" else 0] = 0.3
+            h = h + type(h)(at)
+        if self.fault == "hidden":
+            h = h + (seen - 1.0) * 0.3
+        h = F.tanh(self.second(h))
+        return self.head((h * (seen if self.fault != "counted" else 1.0)).sum(self.axis))
+
+
+HIDING = {
+    "mask": (1, WORDS, SEEN),
+    "lengths": (1, WORDS, LENGTHS),
+    "positions first": (0, WORDS.transpose(1, 0, 2), SEEN.transpose(1, 0, 2)),
+    "positions first, mask batch first": (0, WORDS.transpose(1, 0, 2), SEEN),
+}
+
+
+@pytest.mark.parametrize(("axis", "words", "given"), HIDING.values(), ids=HIDING)
+def test_what_differs_at_hidden_positions_alone_is_no_source(axis: int, words: Any, given: Any) -> None:
+    report = padiff.diff(Padded(axis), Cleared(axis), (words, given))
+    assert report.aligned, str(report)
+    (note,) = (one for one in report.notes if one.kind == "harmless_hidden")
+    assert (note.data["value"], note.candidate.path) == ("input 'x' of second", ""), str(report)
+
+
+def test_other_numbers_at_hidden_positions_are_no_source() -> None:
+    assert padiff.diff(Padded(), Cleared(fault="hidden"), (WORDS, SEEN)).aligned
+
+
+@pytest.mark.parametrize("fault", ["last", "first", "counted"])
+def test_a_fault_is_a_source_where_inputs_hide_it_too(fault: str) -> None:
+    """All lines of the batch hide the last position; what is wrong there would be read of a longer one."""
+    report = padiff.diff(Padded(), Cleared(fault=fault), (WORDS, SEEN))
+    assert not report.aligned, str(report)
+
+
+def test_one_visible_position_shows_nothing_of_the_others() -> None:
+    seen = np.zeros_like(SEEN)
+    seen[:, 1] = 1
+    assert not padiff.diff(Padded(), Cleared(), (WORDS, seen)).aligned

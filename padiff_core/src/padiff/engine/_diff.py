@@ -76,9 +76,9 @@ def diff(
                     run.step(step)
                 other = without_targets(request, run, prepare)
                 if other is None:
-                    explain_kinks(run, prepared, stack)
+                    explain_kinks(run)
                     explain_code(run, partial(prepare, attrs.evolve(request, optimizers=None)), stack)
-                    run = laid_open(run, prepared, stack)
+                    run = laid_open(run)
                     return run.report(prepared.notes, time.perf_counter() - started)
             return compared(other)
 

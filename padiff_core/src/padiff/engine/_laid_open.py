@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import attrs
@@ -13,18 +12,17 @@ from padiff.parameters import Correspondence, transfer
 from padiff.report import Cause, Note, Phase
 
 if TYPE_CHECKING:
-    from padiff.engine._adapt import Prepared
     from padiff.engine._run import Run
 
 
-def laid_open(run: Run, prepared: Prepared, stack: ExitStack) -> Run:
+def laid_open(run: Run) -> Run:
     """Return the run; where it passes, and weights may hide a fault as they are, one with others there."""
     known = run.correspondence
     if known is None or not run.hidden or run.outcome.differs or run.rule is not None:
         return run
     said = {"paths": run.hidden, "ones": not run.options.backward, "unreached": run.unreached}
     try:
-        other = _with_others(run.hidden, known, run, prepared, stack)
+        other = _with_others(run.hidden, known, run)
     except PadiffError as error:
         run.outcome.notes.append(Note("zeros_kept", {**said, "error": str(error).partition("\n")[0]}))
         return run
@@ -37,7 +35,7 @@ def laid_open(run: Run, prepared: Prepared, stack: ExitStack) -> Run:
     return shown
 
 
-def explain_kinks(run: Run, prepared: Prepared, stack: ExitStack) -> None:
+def explain_kinks(run: Run) -> None:
     """Name the cause where gradients alone differ, and only while weights are zeros.
 
     What these make lies at a kink then, of a LeakyReLU for one, whose slope at zero is a convention.
@@ -48,7 +46,7 @@ def explain_kinks(run: Run, prepared: Prepared, stack: ExitStack) -> None:
     if known is None or not paths or run.rule is not None:
         return
     try:
-        other = _with_others(paths, known, run, prepared, stack)
+        other = _with_others(paths, known, run)
     except PadiffError:
         return
     if not other.outcome.differs:
@@ -57,14 +55,13 @@ def explain_kinks(run: Run, prepared: Prepared, stack: ExitStack) -> None:
         run.outcome.findings = [attrs.evolve(one, cause=cause) if one in sources else one for one in found]
 
 
-def _with_others(paths: list[str], known: Correspondence, run: Run, prepared: Prepared, stack: ExitStack) -> Run:
+def _with_others(paths: list[str], known: Correspondence, run: Run) -> Run:
     """Return a run of the first step with other values of the reference's parameters, on both sides."""
-    sides, options = (run.reference, run.candidate), attrs.evolve(run.options, optimizers=False)
-    other = type(run)(attrs.evolve(prepared, options=options, tasks=run.tasks), run.progress, stack, run.store)
+    sides, other = (run.reference, run.candidate), run.again(run.tasks)
     try:
         with replaced(paths, known, sides):
             other.step(0)
     finally:
-        if options.transfer:
+        if run.options.transfer:
             transfer(known.matches, *sides)
     return other

@@ -17,6 +17,7 @@ from padiff.engine._checks import check_candidate, check_reference, of_side
 from padiff.engine._matching import Matching
 from padiff.engine._merging import keep_as_given, merged
 from padiff.engine._report import report_of
+from padiff.engine._unhidden import right_unhidden
 from padiff.engine._zeros import unproven
 from padiff.errors import BackwardError, PluginWarning
 from padiff.forcing import NotRecorded, Side
@@ -62,6 +63,7 @@ class Run:
     def __init__(
         self, prepared: Prepared, progress: Progress, stack: ExitStack, store: Callable[[], ValueStore]
     ) -> None:
+        self.prepared = prepared
         self.reference, self.candidate = prepared.sides
         self.tasks, self.given, self.resolved = prepared.tasks, prepared.given, prepared.resolved
         self.padding = prepared.padding
@@ -77,6 +79,8 @@ class Run:
         """The reference's parameters whose values may hide what is made of them."""
         self.unreached = False
         """Whether these are no zeros, and their gradients are."""
+        self.unhidden = False
+        """Whether its inputs are such that they hide no position."""
         self.idle: bool | None = None
         """Whether the optimizers moved no parameter in any step; None where there was none yet."""
         self.own: dict[str, NDArray[Any]] = {}
@@ -109,6 +113,11 @@ class Run:
             why = str(error).splitlines()[0].removeprefix("the reference: ")
             self.forward_only(why if isinstance(error, NotRecorded) else f"in evaluation mode {why}")
             self._stored(step)
+
+    def again(self, tasks: tuple[Task, Task]) -> Run:
+        """Return a run of the same models, not yet begun, that steps no optimizer."""
+        prepared = attrs.evolve(self.prepared, options=attrs.evolve(self.options, optimizers=False), tasks=tasks)
+        return Run(prepared, self.progress, self.stack, self.store)
 
     def forward_only(self, why: str) -> None:
         """Leave the backward pass out from now on."""
@@ -166,7 +175,8 @@ class Run:
         check_starts(self.tasks[1], judge)
         free = evidence.seen or evidence.free(known.axes)
         self.outcome.notes += evidence.notes
-        self.outcome.gather(step, known, trace, free, judge, arrays_of(self.tasks[1]))
+        unhidden = partial(right_unhidden, self, known)
+        self.outcome.gather(step, known, trace, free, judge, arrays_of(self.tasks[1]), unhidden)
         sides = evidence.reference, evidence.side(known.axes)
         ours, theirs = self.tasks
         tasks = ours, exact(ours, theirs, known.alignment.pairs[0].inputs)

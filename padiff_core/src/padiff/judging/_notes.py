@@ -188,8 +188,8 @@ def same_bytes(traces: Traces, ours: Leaf, theirs: Leaf) -> bool | None:
     return None if len(sums) < 2 else sums[0] == sums[1]
 
 
-def harmless_note(suspicion: Suspicion) -> Note:
-    """Write which value differs, where, and that it changes nothing."""
+def harmless_note(suspicion: Suspicion, *, hidden: bool = False) -> Note:
+    """Write which value differs, where, and that it changes nothing; if partly ``hidden``, with other inputs either."""
     finding = finding_of(suspicion, source=False, step=0)
     data = {"value": str(finding.what), "rel_l2": suspicion.ruling.figures.rel_l2}
-    return Note("harmless", data, finding.reference, finding.candidate)
+    return Note("harmless_hidden" if hidden else "harmless", data, finding.reference, finding.candidate)

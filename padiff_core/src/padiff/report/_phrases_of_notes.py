@@ -257,6 +257,10 @@ NOTES: Mapping[str, Phrase] = {
         "{value} differs by {rel_l2:.2g}, and of all that the models give nothing does, in values and gradients: "
         "the same is computed in another way"
     ),
+    "harmless_hidden": (
+        "{value} differs by {rel_l2:.2g}, also at positions that nothing reads, and of all that the models give "
+        "nothing does, in values and gradients; with inputs that hide no position the two are aligned as well"
+    ),
     "moved_output": "output {reference} of the reference is compared with output {candidate} of the candidate",
     "not_fed": _not_fed,
     "optimizer_setting": (

@@ -1,12 +1,12 @@
 """Find values that differ inside of two models, and change nothing of all that these give: then they are no fault.
 
 Such is a shift in front of a norm, or a scale that one side puts in earlier. Where the gradient of such a value is zero
-nothing is proven: behind a gate of zeros any fault is hidden.
+nothing is proven: behind a gate of zeros any fault is hidden. Behind a mask, inputs that hide nothing prove it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -29,17 +29,22 @@ _WAYS: Sequence[Mapping[str, Any]] = ({}, {"uncast": True}, {"narrowing": True})
 """How both models are tried in float64: what lacks a kernel there may compute in float32."""
 
 
-def harmless(judge: Judge, found: Sequence[Suspicion], runs: Runs) -> list[Suspicion]:
+def harmless(
+    judge: Judge, found: Sequence[Suspicion], runs: Runs, right_unhidden: Callable[[Sequence[Array]], bool]
+) -> list[Suspicion]:
     """Return the differences inside that change nothing; none of them where one may be a fault.
 
     ``runs`` are the free ones. In float64 both models, from one input, have to give the same values, the same gradients
     to all inputs and parameters, and the same buffers, but for an epsilon of float32 of what differs inside.
+    ``right_unhidden`` is asked where gradients, those of what differs, are zeros in part: whether nothing differs
+    either with inputs that hide no position.
     """
     differing = [one for one in found if one.verdict is Verdict.DIFFERS]
     ends = Ends(judge.alignment)
     gaps = ends.gaps(runs)  # at sight: what they are in float64 decides
     same = bool(gaps) and all(gap.rel_l2 <= SAME(gap.eps) for gap in gaps)
-    if not (same and differing and all(_matters(one, judge.trace) or _of_the_run(one) for one in differing)):
+    inside = [gradient for one in differing if (gradient := _matters(one, judge.trace)) is not None]
+    if not (same and differing and len(inside) + sum(map(_of_the_run, differing)) == len(differing)):
         return []
     if any(map(judge.settler.randomness.takes_numbers, judge.alignment.pairs)):
         return []  # one draw proves nothing
@@ -52,16 +57,23 @@ def harmless(judge: Judge, found: Sequence[Suspicion], runs: Runs) -> list[Suspi
     ahead = attrs.evolve(bench, backward=False)
     whole = right_as_a_whole(ahead, ends.root, buffers=True, bound=bound)
     whole = whole and right_as_a_whole(bench, ends.root, buffers=True, bound=bound, more=more)
-    return differing if whole else []
+    hiding = [gradient for gradient in inside if not gradient.all()]
+    return differing if whole and (not hiding or right_unhidden(hiding)) else []
 
 
-def _matters(suspicion: Suspicion, trace: Trace) -> bool:
-    """Return whether a value is what the code in between makes, and every element of it has a gradient."""
+def is_partly_hidden(suspicion: Suspicion, trace: Trace) -> bool:
+    """Return whether no gradient comes to elements of a value."""
+    gradient = None if suspicion.spot is None else trace.gradient(suspicion.spot.reference)
+    return gradient is not None and not gradient.all()
+
+
+def _matters(suspicion: Suspicion, trace: Trace) -> Array | None:
+    """Return the gradient of a value that the code in between makes; None of one that has none but zeros."""
     spot = suspicion.spot
     if suspicion.phase is not Phase.FORWARD or spot is None or contrasted(suspicion.pair):
-        return False
+        return None
     gradient = trace.gradient(spot.reference)
-    return gradient is not None and bool(gradient.size and np.all(gradient))
+    return gradient if gradient is not None and gradient.any() else None
 
 
 def _of_the_run(suspicion: Suspicion) -> bool:

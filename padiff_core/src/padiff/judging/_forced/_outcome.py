@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 import attrs
@@ -13,7 +13,7 @@ from padiff.judging._compared import compared_calls, downstream, matching_of, mi
 from padiff.judging._ends import loss_finding, makes_the_loss, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
 from padiff.judging._forced._cause_search import with_uncalled_named
-from padiff.judging._forced._harmless import harmless
+from padiff.judging._forced._harmless import harmless, is_partly_hidden
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._numbers import differing_numbers
 from padiff.judging._forced._parts import reach_nothing
@@ -56,9 +56,19 @@ class Outcome(Gathered):
     free_runs: FreeRuns | None = None
 
     def gather(
-        self, step: int, known: Correspondence, trace: Trace, free: Trace, judge: Judge, theirs: Sequence[Array]
+        self,
+        step: int,
+        known: Correspondence,
+        trace: Trace,
+        free: Trace,
+        judge: Judge,
+        theirs: Sequence[Array],
+        right_unhidden: Callable[[Sequence[Array]], bool],
     ) -> None:
-        """Turn what one step showed into findings, counts and notes; ``theirs`` is what the candidate was given."""
+        """Turn what one step showed into findings, counts and notes.
+
+        ``theirs`` is what the candidate was given; of ``right_unhidden`` see `harmless`.
+        """
         first = not self.calls
         forward = judge.forward()
         # What parts forward explains what parts backward; where only the latter was asked for, it speaks for itself.
@@ -73,8 +83,8 @@ class Outcome(Gathered):
         forced = judge.forced
         unequal = any(one.verdict is Verdict.DIFFERS for one in self.findings)
         if not (unequal or self.options.tolerance or self.mapped):
-            idle = harmless(judge, suspicions, Runs(trace, free))
-            self.notes += (harmless_note(one) for one in idle)
+            idle = harmless(judge, suspicions, Runs(trace, free), right_unhidden)
+            self.notes += (harmless_note(one, hidden=is_partly_hidden(one, trace)) for one in idle)
             judge.unproven |= bool(idle)
             suspicions = [one for one in suspicions if one not in idle]
             spots = [one.spot.key for one in idle if one.spot is not None]

@@ -1,0 +1,126 @@
+"""Compare two models once more with inputs that hide no position: what differs at hidden ones alone is no fault.
+
+Behind a mask, or beyond a length, either side may compute what it likes: zeros, what the last layer left, or what a
+softmax over nothing gives. No gradient comes to such positions, which proves nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from padiff.errors import PadiffError
+from padiff.forcing import is_recorded
+from padiff.numerics import Array, is_array
+from padiff.parameters import transfer
+from padiff.pytree import copied
+from padiff.recording import Task
+
+if TYPE_CHECKING:
+    from padiff.engine._run import Run
+    from padiff.parameters import Correspondence
+
+_VISIBLE = 2
+"""Positions that must be visible of each line, to give the others their content."""
+
+
+@attrs.frozen
+class Positions:
+    """Which positions of lines, such as the rows of a batch, are hidden."""
+
+    hidden: NDArray[np.bool_]
+    """By line and position: one line that stands for all where these hide the same."""
+    lines_first: bool = True
+    """Whether lines come before positions in the value's axes."""
+
+    @property
+    def instead(self) -> NDArray[np.intp]:
+        """Return by line and position whose content a position is given: its own if it is visible."""
+        size = self.hidden.shape[1]
+        return np.stack(
+            [np.where(line, np.resize(np.flatnonzero(~line), size), np.arange(size)) for line in self.hidden]
+        )
+
+    def shown(self, array: Array) -> Array:
+        """Return an array with what stands at visible positions in place of what stands at hidden ones.
+
+        Lengths, which count the visible positions of each line, become those of full ones.
+        """
+        lines, size = self.hidden.shape
+        if array.dtype.kind in "iu" and np.array_equal(array, (~self.hidden).sum(1)):
+            return np.full_like(array, size)
+        along = [axis for axis, extent in enumerate(array.shape) if extent == size]
+        across = [axis for axis, extent in enumerate(array.shape) if extent == lines]
+        if lines == size:
+            across = across[:1] if self.lines_first else across[1:2]
+        for axis in along:
+            if lines == 1:
+                array = array.take(self.instead[0], axis)
+            elif across and axis != across[0]:
+                order = self.instead if across[0] < axis else self.instead.T
+                others = [at for at in range(array.ndim) if at not in (axis, across[0])]
+                array = np.take_along_axis(array, np.expand_dims(order, others), axis)
+        return array
+
+
+def right_unhidden(run: Run, known: Correspondence, gradients: Sequence[Array]) -> bool:
+    """Return whether nothing differs between two models where hidden positions are given what others have.
+
+    ``gradients`` are those that the reference sends to what differs: zeros where a position is hidden.
+    """
+    hidden = None if run.unhidden or is_recorded(run.reference) else _hidden(gradients)
+    if hidden is None:
+        return False
+    ours, theirs = (_unhidden(task, hidden) for task in run.tasks)
+    if ours is None or theirs is None:
+        return False
+    other = run.again((ours, theirs))
+    other.unhidden = True
+    try:
+        other.step(0)
+    except PadiffError:
+        return False
+    finally:
+        if run.options.transfer:
+            transfer(known.matches, run.reference, run.candidate)
+    return not other.outcome.differs
+
+
+def _hidden(gradients: Sequence[Array]) -> Positions | None:
+    """Return the positions that no gradient comes to, of the value that has fewest; None where there are none."""
+    found = [one for gradient in gradients if (one := _positions(gradient == 0)) is not None]
+    return min(found, key=lambda one: one.hidden.mean(), default=None)
+
+
+def _positions(zero: NDArray[np.bool_]) -> Positions | None:
+    """Return the positions at which all elements are zeros: by one axis, or by two where these tell of more."""
+    best, most = None, 0.0
+    for count in (1, 2):
+        for axes in combinations(range(zero.ndim), count):
+            hidden = zero.all(axis=tuple(axis for axis in range(zero.ndim) if axis not in axes))
+            ways = (hidden, hidden.T) if count == 2 else (hidden[None],)
+            # The same content everywhere would hide as much: an average over it is the same, whatever it is over.
+            known = [lines for lines in ways if (~lines).sum(1).min() >= _VISIBLE]
+            if known and most < hidden.mean() < 1:
+                best, most = Positions(known[0], known[0] is ways[0]), hidden.mean()
+    return best
+
+
+def _unhidden(task: Task, hidden: Positions) -> Task | None:
+    """Return a task whose arrays have at hidden positions what stands at others; None where that changes nothing."""
+    changed = False
+
+    def shown(_: str, leaf: Any) -> Array:
+        nonlocal changed
+        array = np.asarray(leaf)
+        other = hidden.shown(array)
+        changed |= other is not array
+        return other
+
+    args, kwargs = (copied(one, is_array, shown) for one in (task.args, dict(task.kwargs)))
+    return attrs.evolve(task, args=args, kwargs=kwargs) if changed else None
