@@ -17,7 +17,7 @@ from padiff.engine._checks import check_candidate, check_reference, of_side
 from padiff.engine._matching import Matching
 from padiff.engine._merging import keep_as_given, merged
 from padiff.engine._report import report_of
-from padiff.engine._unhidden import right_unhidden
+from padiff.engine._unhidden import unhidden
 from padiff.engine._zeros import unproven
 from padiff.errors import BackwardError, PluginWarning
 from padiff.forcing import NotRecorded, Side
@@ -175,8 +175,7 @@ class Run:
         check_starts(self.tasks[1], judge)
         free = evidence.seen or evidence.free(known.axes)
         self.outcome.notes += evidence.notes
-        unhidden = partial(right_unhidden, self, known)
-        self.outcome.gather(step, known, trace, free, judge, arrays_of(self.tasks[1]), unhidden)
+        self.outcome.gather(step, known, trace, free, judge, arrays_of(self.tasks[1]), partial(unhidden, self, known))
         sides = evidence.reference, evidence.side(known.axes)
         ours, theirs = self.tasks
         tasks = ours, exact(ours, theirs, known.alignment.pairs[0].inputs)

@@ -7,7 +7,6 @@ softmax over nothing gives. No gradient comes to such positions, which proves no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -16,13 +15,14 @@ from numpy.typing import NDArray
 
 from padiff.errors import PadiffError
 from padiff.forcing import is_recorded
-from padiff.numerics import Array, is_array
+from padiff.numerics import Array, hidden_positions, is_array
 from padiff.parameters import transfer
 from padiff.pytree import copied
 from padiff.recording import Task
 
 if TYPE_CHECKING:
     from padiff.engine._run import Run
+    from padiff.judging import Outcome
     from padiff.parameters import Correspondence
 
 _VISIBLE = 2
@@ -68,27 +68,27 @@ class Positions:
         return array
 
 
-def right_unhidden(run: Run, known: Correspondence, gradients: Sequence[Array]) -> bool:
-    """Return whether nothing differs between two models where hidden positions are given what others have.
+def unhidden(run: Run, known: Correspondence, gradients: Sequence[Array]) -> Outcome | None:
+    """Return what is known of two models where hidden positions are given what others have; None where nobody can.
 
     ``gradients`` are those that the reference sends to what differs: zeros where a position is hidden.
     """
     hidden = None if run.unhidden or is_recorded(run.reference) else _hidden(gradients)
     if hidden is None:
-        return False
-    ours, theirs = (_unhidden(task, hidden) for task in run.tasks)
+        return None
+    ours, theirs = (_shown(task, hidden) for task in run.tasks)
     if ours is None or theirs is None:
-        return False
+        return None
     other = run.again((ours, theirs))
     other.unhidden = True
     try:
         other.step(0)
     except PadiffError:
-        return False
+        return None
     finally:
         if run.options.transfer:
             transfer(known.matches, run.reference, run.candidate)
-    return not other.outcome.differs
+    return other.outcome
 
 
 def _hidden(gradients: Sequence[Array]) -> Positions | None:
@@ -98,20 +98,15 @@ def _hidden(gradients: Sequence[Array]) -> Positions | None:
 
 
 def _positions(zero: NDArray[np.bool_]) -> Positions | None:
-    """Return the positions at which all elements are zeros: by one axis, or by two where these tell of more."""
-    best, most = None, 0.0
-    for count in (1, 2):
-        for axes in combinations(range(zero.ndim), count):
-            hidden = zero.all(axis=tuple(axis for axis in range(zero.ndim) if axis not in axes))
-            ways = (hidden, hidden.T) if count == 2 else (hidden[None],)
-            # The same content everywhere would hide as much: an average over it is the same, whatever it is over.
-            known = [lines for lines in ways if (~lines).sum(1).min() >= _VISIBLE]
-            if known and most < hidden.mean() < 1:
-                best, most = Positions(known[0], known[0] is ways[0]), hidden.mean()
-    return best
+    """Return hidden positions by lines of which each has visible ones; None where there are none such."""
+    axes, hidden = hidden_positions(zero) or ((), np.ones((1, 1), np.bool_))
+    ways = (hidden, hidden.T) if len(axes) == 2 else (hidden.reshape(1, -1),)
+    # The same content everywhere would hide as much: an average over it is the same, whatever it is over.
+    known = [lines for lines in ways if (~lines).sum(1).min() >= _VISIBLE]
+    return Positions(known[0], known[0] is ways[0]) if known else None
 
 
-def _unhidden(task: Task, hidden: Positions) -> Task | None:
+def _shown(task: Task, hidden: Positions) -> Task | None:
     """Return a task whose arrays have at hidden positions what stands at others; None where that changes nothing."""
     changed = False
 

@@ -190,6 +190,15 @@ def same_bytes(traces: Traces, ours: Leaf, theirs: Leaf) -> bool | None:
 
 def harmless_note(suspicion: Suspicion, *, hidden: bool = False) -> Note:
     """Write which value differs, where, and that it changes nothing; if partly ``hidden``, with other inputs either."""
+    return _note_on("harmless_hidden" if hidden else "harmless", suspicion)
+
+
+def hidden_note(suspicion: Suspicion) -> Note:
+    """Write which value differs, where, and that it does so where nothing reads it alone."""
+    return _note_on("hidden_alone", suspicion)
+
+
+def _note_on(kind: str, suspicion: Suspicion) -> Note:
     finding = finding_of(suspicion, source=False, step=0)
     data = {"value": str(finding.what), "rel_l2": suspicion.ruling.figures.rel_l2}
-    return Note("harmless_hidden" if hidden else "harmless", data, finding.reference, finding.candidate)
+    return Note(kind, data, finding.reference, finding.candidate)

@@ -21,6 +21,7 @@ from padiff.numerics import (
     beside_masks,
     difference,
     epsilon_of,
+    hidden_positions,
     numpy_dtype,
     relative,
     root_mean_square,
@@ -223,6 +224,14 @@ def says_the_same_here(spot: Spot, size: Size, traces: Traces) -> bool:
     return not given and says_the_same(spot, *both)
 
 
+def size_compared(spot: Spot, size: Size, traces: Traces) -> tuple[Size, str]:
+    """Return how far apart a value is as far as it is compared, and for what reason not as a whole, if so."""
+    for why, beside in (("masks", size_beside_masks), ("hidden_positions", size_beside_hidden)):
+        if (rest := beside(spot, size, traces)) is not None:
+            return rest, why
+    return size, ""
+
+
 def size_beside_masks(spot: Spot, size: Size, traces: Traces) -> Size | None:
     """Return how far apart a value that differs is where no mask drowns it; None where both do not mask alike.
 
@@ -232,6 +241,28 @@ def size_beside_masks(spot: Spot, size: Size, traces: Traces) -> Size | None:
     both = None if returned else _both(spot, size, traces)
     rest = None if both is None else beside_masks(*both)
     return None if rest is None else attrs.evolve(size, difference=rest)
+
+
+def size_beside_hidden(spot: Spot, size: Size, traces: Traces) -> Size | None:
+    """Return how far apart a value that differs is at positions that some gradient comes to, on either side.
+
+    None where it differs at no other. What the model returns is compared as it is.
+    """
+    returned = any(leaf.token == spot.reference.token for leaf in traces[0].root.outputs)
+    both = None if returned else _both(spot, size, traces)
+    keys = traces[0].gradients.get(spot.reference.token, -1), traces[1].gradients.get(spot.candidate.token, -1)
+    if both is None or min(keys) < 0:
+        return None
+    sent = traces[0].array(keys[0]), traces[1].array(keys[1])
+    if (
+        len({array.shape for array in (*both, *sent)}) > 1
+        or (found := hidden_positions((sent[0] == 0) & (sent[1] == 0))) is None
+    ):
+        return None
+    axes, hidden = found
+    seen = np.broadcast_to(np.expand_dims(~hidden, [at for at in range(both[0].ndim) if at not in axes]), both[0].shape)
+    rest = attrs.evolve(size, difference=difference(both[0][seen], both[1][seen]))
+    return rest if rest.error < size.error else None
 
 
 def _both(spot: Spot, size: Size, traces: Traces) -> tuple[Array, Array] | None:

@@ -15,6 +15,7 @@ from padiff.numerics._compare import are_random, beside_masks, close, difference
 from padiff.numerics._dtypes import Array, Seen, in_reals, is_array, is_float, numpy_dtype, read_only, same_bytes
 from padiff.numerics._figures import Difference
 from padiff.numerics._fingerprint import fingerprint
+from padiff.numerics._hidden import hidden_positions
 from padiff.numerics._parts import SmallPart, parts_apart
 from padiff.numerics._reordered import reordered, reorderings
 from padiff.numerics._rounding import (

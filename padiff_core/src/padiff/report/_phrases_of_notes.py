@@ -253,6 +253,10 @@ NOTES: Mapping[str, Phrase] = {
         f"{_zeros(data)}, and with other values the models do not run ({data['error']}): what these "
         "hide is not compared"
     ),
+    "hidden_positions": (
+        "in {modules:few} values differ at positions that no gradient comes to on either side, as behind a mask: these "
+        "are not compared, as nothing that was recorded depends on them"
+    ),
     "harmless": (
         "{value} differs by {rel_l2:.2g}, and of all that the models give nothing does, in values and gradients: "
         "the same is computed in another way"
@@ -260,6 +264,9 @@ NOTES: Mapping[str, Phrase] = {
     "harmless_hidden": (
         "{value} differs by {rel_l2:.2g}, also at positions that nothing reads, and of all that the models give "
         "nothing does, in values and gradients; with inputs that hide no position the two are aligned as well"
+    ),
+    "hidden_alone": (
+        "{value} differs by {rel_l2:.2g} at positions that nothing reads; with inputs that hide no position it does not"
     ),
     "moved_output": "output {reference} of the reference is compared with output {candidate} of the candidate",
     "not_fed": _not_fed,

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
+from numpy.typing import NDArray
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Reader
+from padiff.forcing import Bench, Reader, value_reader
+from padiff.judging._findings import finding_of
 from padiff.judging._forced._state import of_parameter
 from padiff.judging._forced._wholes import Ends, Runs
 from padiff.judging._suspicion import Suspicion, contrasted
-from padiff.numerics import CONSTANT, NEGLIGIBLE_GRADIENT, SAME, Array, difference, epsilon_of, parts_apart
+from padiff.numerics import CAST, CONSTANT, NEGLIGIBLE_GRADIENT, SAME, Array, difference, epsilon_of, parts_apart
 from padiff.report import Phase, Verdict
 
 if TYPE_CHECKING:
     from padiff.judging._forced._judge import Judge
+    from padiff.judging._forced._outcome import Outcome
     from padiff.trace import Trace
 
 
@@ -30,14 +33,14 @@ _WAYS: Sequence[Mapping[str, Any]] = ({}, {"uncast": True}, {"narrowing": True})
 
 
 def harmless(
-    judge: Judge, found: Sequence[Suspicion], runs: Runs, right_unhidden: Callable[[Sequence[Array]], bool]
+    judge: Judge, found: Sequence[Suspicion], runs: Runs, unhidden: Callable[[Sequence[Array]], Outcome | None]
 ) -> list[Suspicion]:
     """Return the differences inside that change nothing; none of them where one may be a fault.
 
     ``runs`` are the free ones. In float64 both models, from one input, have to give the same values, the same gradients
     to all inputs and parameters, and the same buffers, but for an epsilon of float32 of what differs inside.
-    ``right_unhidden`` is asked where gradients, those of what differs, are zeros in part: whether nothing differs
-    either with inputs that hide no position.
+    ``unhidden`` is asked where gradients, those of what differs, are zeros in part: nothing may differ either with
+    inputs that hide no position.
     """
     differing = [one for one in found if one.verdict is Verdict.DIFFERS]
     ends = Ends(judge.alignment)
@@ -58,7 +61,38 @@ def harmless(
     whole = right_as_a_whole(ahead, ends.root, buffers=True, bound=bound)
     whole = whole and right_as_a_whole(bench, ends.root, buffers=True, bound=bound, more=more)
     hiding = [gradient for gradient in inside if not gradient.all()]
-    return differing if whole and (not hiding or right_unhidden(hiding)) else []
+    if whole and hiding:
+        other = unhidden(hiding)
+        whole = other is not None and not other.differs
+    return differing if whole else []
+
+
+def hidden_alone(
+    judge: Judge, found: Sequence[Suspicion], unhidden: Callable[[Sequence[Array]], Outcome | None]
+) -> list[Suspicion]:
+    """Return what differs where no gradient comes alone, beside something else, and not with inputs that hide none."""
+    differing = [one for one in found if one.verdict is Verdict.DIFFERS]
+    sent = {one: gradient for one in differing if (gradient := _matters(one, judge.trace)) is not None}
+    partly = {one: gradient for one, gradient in sent.items() if not gradient.all()}
+    hidden = [one for one, gradient in partly.items() if _is_right(judge, one, gradient != 0)]
+    other = unhidden([*partly.values()]) if 0 < len(hidden) < len(differing) else None
+    if other is None:
+        return []
+    still = {(one.candidate, str(one.what)) for one in other.findings if one.verdict is Verdict.DIFFERS}
+    places = {one: finding_of(one, source=False, step=0) for one in hidden}
+    return [one for one, place in places.items() if (place.candidate, str(place.what)) not in still]
+
+
+def _is_right(judge: Judge, suspicion: Suspicion, seen: NDArray[np.bool_]) -> bool:
+    """Return whether what both sides of a call give by themselves agrees in the elements that are ``seen``."""
+    spot = suspicion.spot
+    runs = judge.settler.runs(suspicion.pair, "float64")
+    if spot is None or runs.reference is None or runs.candidate is None:
+        return False
+    ours, theirs = runs.values(value_reader(spot, None))
+    if ours is None or theirs is None or not ours.shape == theirs.shape == seen.shape:
+        return False
+    return difference(ours[seen], theirs[seen]).rel_l2 <= CAST(epsilon_of(spot.reference.dtype))
 
 
 def is_partly_hidden(suspicion: Suspicion, trace: Trace) -> bool:

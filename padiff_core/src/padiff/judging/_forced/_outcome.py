@@ -13,7 +13,7 @@ from padiff.judging._compared import compared_calls, downstream, matching_of, mi
 from padiff.judging._ends import loss_finding, makes_the_loss, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
 from padiff.judging._forced._cause_search import with_uncalled_named
-from padiff.judging._forced._harmless import harmless, is_partly_hidden
+from padiff.judging._forced._harmless import harmless, hidden_alone, is_partly_hidden
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._numbers import differing_numbers
 from padiff.judging._forced._parts import reach_nothing
@@ -29,7 +29,7 @@ from padiff.judging._forced._unread import unread_inputs
 from padiff.judging._forced._wholes import Ends, Gradients, Runs
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
-from padiff.judging._notes import harmless_note, notes_of, tf32_notes
+from padiff.judging._notes import harmless_note, hidden_note, notes_of, tf32_notes
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import rule_of, rule_of_numbers
 from padiff.kinds import CATALOGUE
@@ -63,11 +63,11 @@ class Outcome(Gathered):
         free: Trace,
         judge: Judge,
         theirs: Sequence[Array],
-        right_unhidden: Callable[[Sequence[Array]], bool],
+        unhidden: Callable[[Sequence[Array]], Outcome | None],
     ) -> None:
         """Turn what one step showed into findings, counts and notes.
 
-        ``theirs`` is what the candidate was given; of ``right_unhidden`` see `harmless`.
+        ``theirs`` is what the candidate was given; of ``unhidden`` see `harmless`.
         """
         first = not self.calls
         forward = judge.forward()
@@ -83,9 +83,12 @@ class Outcome(Gathered):
         forced = judge.forced
         unequal = any(one.verdict is Verdict.DIFFERS for one in self.findings)
         if not (unequal or self.options.tolerance or self.mapped):
-            idle = harmless(judge, suspicions, Runs(trace, free), right_unhidden)
+            idle = harmless(judge, suspicions, Runs(trace, free), unhidden)
             self.notes += (harmless_note(one, hidden=is_partly_hidden(one, trace)) for one in idle)
             judge.unproven |= bool(idle)
+            if not idle:
+                idle = hidden_alone(judge, suspicions, unhidden)
+                self.notes += map(hidden_note, idle)
             suspicions = [one for one in suspicions if one not in idle]
             spots = [one.spot.key for one in idle if one.spot is not None]
             forced = attrs.evolve(forced, checks=[check for check in forced.checks if check.spot.key not in spots])

@@ -21,7 +21,7 @@ from padiff.judging._recorded._levels import Drift, Ends, Level, Takers, cast_of
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._sent_alike import of_each_row
-from padiff.judging._sizes import Held, Size, is_noise, says_the_same_here, size_beside_masks
+from padiff.judging._sizes import Held, Size, is_noise, says_the_same_here, size_compared
 from padiff.judging._suspicion import AGREEING, Ruled, Ruling, Suspicion, contrasted, suspicion_of, value_at
 from padiff.numerics import (
     ACCUMULATION,
@@ -61,12 +61,11 @@ class Leaps:
         """Every value that is not equal, forward and backward."""
         self.compared: set[int] = set()
         """Tokens of the reference whose values were compared."""
-        self.random = False
-        """Whether the runs draw random numbers."""
+        self.random = False  # whether the runs draw random numbers
         self.magnified: dict[Pair, Magnified] = {}
         """Calls behind which gradients differ by rounding alone, however far, and why."""
-        self.masks = False
-        """Whether both sides mask the same elements, by other numbers."""
+        self.left_out: dict[str, dict[str, None]] = {}
+        """Why values are compared in part -> paths of the candidate's modules that made them."""
         self.frozen: Mapping[str, bool] = {}
         """Paths of the candidate's modules of which one side alone got a gradient: whether the other one froze that."""
         self.levels: dict[Key, Level] = {}
@@ -165,8 +164,10 @@ class Leaps:
 
     def _judged(self, spot: Spot, size: Size, level: Level) -> Iterator[Suspicion]:
         kept = says_the_same_here(spot, size, self.meter.traces)
-        if not kept and (rest := size_beside_masks(spot, size, self.meter.traces)) is not None:
-            size, self.masks = rest, True
+        size, why = (size, "") if kept else size_compared(spot, size, self.meter.traces)
+        if why:
+            level.error = size.error
+            self.left_out.setdefault(why, {})[(spot.owner or spot.pair).candidate.path or "the model itself"] = None
         check = Check(spot, False, size.difference, kept=kept, close=size.close)
         same = size.difference.equal or self._made_of_calls(spot, size)
         if not same:

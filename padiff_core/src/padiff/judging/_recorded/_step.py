@@ -186,7 +186,8 @@ class Recorded(Gathered):
             known = attrs.evolve(known, calls=known.alignment.without(wrong))
             leaps = Leaps(meter, known.alignment, drift, after)
             told = list(leaps.forward())
-        self.notes += [Note("masks")] if leaps.masks else []
+        told_of = {note.kind for note in self.notes}
+        self.notes += [Note(why, {"modules": [*at]}) for why, at in leaps.left_out.items() if why not in told_of]
         return leaps, told, known
 
     def _backward(self, leaps: Leaps, known: Correspondence, *, backward: bool) -> list[Suspicion]:
