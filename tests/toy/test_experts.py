@@ -63,3 +63,55 @@ def test_a_wrong_mixture_is_no_pass(fault: str) -> None:
     report = padiff.diff(Mixture(), Port(fault), TOKENS)
     assert not report.aligned
     assert {source.candidate.path for source in report.sources if source.phase == "forward"} == {""}, str(report)
+
+
+class Stacked(rows.Module):
+    """Four gated experts, the matrices of each kind in one parameter ``[experts, in, out]``."""
+
+    def __init__(self) -> None:
+        self.gate = rows.Linear(4, 4)
+        self.w1, self.w3, self.w2 = (rows.parameter(4, *shape, scale=0.5) for shape in ((4, 6), (4, 6), (6, 4)))
+
+    def forward(self, x: Any) -> Any:
+        share, total = F.softmax(self.gate(x)), 0.0
+        for n in range(4):
+            inner = F.silu(x @ self.w1[n]) * (x @ self.w3[n])
+            total = inner @ self.w2[n] * share[:, n : n + 1] + total
+        return total
+
+
+class Packed(columns.Layer):
+    """The same with what takes the same side by side, ``[experts, in, out]`` or ``[experts, out, in]``."""
+
+    def __init__(self, fault: str = "", *, turned: bool, at_once: bool) -> None:
+        self.router, self.fault, self.turned, self.at_once = columns.Dense(4, 4), fault, turned, at_once
+        shapes = ((12, 4), (4, 6)) if turned else ((4, 12), (6, 4))
+        self.up, self.down = (columns.weight(4, *shape, scale=0.5) for shape in shapes)
+
+    def forward(self, x: Any) -> Any:
+        share = F.softmax(self.router(x))
+        up, down = ((one.transpose(0, 2, 1) if self.turned else one) for one in (self.up, self.down))
+        if self.at_once:
+            both = x @ up
+            inner = self._gated(both[..., :6]) * both[..., 6:]
+            return ((inner @ down) * share.transpose(1, 0).reshape(4, -1, 1)).sum(0)
+        total = 0.0
+        for n in range(4):
+            both = x @ up[n]
+            total = (self._gated(both[:, :6]) * both[:, 6:]) @ down[n] * share[:, n : n + 1] + total
+        return total
+
+    def _gated(self, x: Any) -> Any:
+        return F.gelu(x) if self.fault == "gelu" else F.silu(x)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["as there", "turned"])
+@pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "at once"])
+def test_stacks_of_experts_are_packed_on_one_side(turned: bool, at_once: bool) -> None:
+    report = padiff.diff(Stacked(), Packed(turned=turned, at_once=at_once), TOKENS)
+    assert report.aligned, str(report)
+    assert not report.unmatched, str(report)
+    report = padiff.diff(Packed(turned=turned, at_once=at_once), Stacked(), TOKENS)
+    assert report.aligned, str(report)
+    report = padiff.diff(Stacked(), Packed("gelu", turned=turned, at_once=at_once), TOKENS)
+    assert [source.candidate.path for source in report.sources] == [""], str(report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -22,12 +22,19 @@ from padiff.parameters._packing import Packing
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._splitting import split_where_left_over
-from padiff.parameters._stacks import stacked, unstacked
+from padiff.parameters._stacks import stacked, stacked_on_both, unstacked
 from padiff.parameters._units import HeldUnit, Units
 from padiff.parameters._wholes import packings_of_wholes
 from padiff.trace import Flow
 
 Groups = list[list[int]]
+_DIVIDED: Sequence[Callable[[Correspondence, tuple[Flow, Flow]], tuple[Units, Units] | None]] = (
+    split_where_left_over,
+    partial(stacked, deepest=1),
+    partial(stacked, deepest=2),
+    stacked_on_both,
+)
+"""How units are taken otherwise where some have no counterpart."""
 
 
 def named_alike(reference: Units, candidate: Units, fixed: Resolved) -> Correspondence | None:
@@ -116,7 +123,7 @@ def pair_parameters(
     def whole(*, freed: bool) -> Correspondence:
         known = None if freed else guess
         first = found = _paired(reference, candidate, flows, fixed, known, by_order=by_order, freed=freed)
-        for divided in (split_where_left_over, partial(stacked, deepest=1), partial(stacked, deepest=2)):
+        for divided in _DIVIDED:
             # What is split may be what stacks others.
             for one in dict.fromkeys((found, first) if all(found.left) else ()):
                 sides = divided(one, flows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 import attrs
 
@@ -49,8 +49,30 @@ def stacked(known: Correspondence, flows: tuple[Flow, Flow], *, deepest: int) ->
             cut = {unit: [*_cut(unit, flows[mine], wanted)] for unit in free}
             found[mine] = [one for unit in found[mine] for one in cut.get(unit, [unit])]
             found[yours] = _folded(listed, families)
-    if not any(unit.stack for unit in found[0]):
+    return _as_they_lie(found, flows) if any(unit.stack for unit in found[0]) else None
+
+
+def stacked_on_both(known: Correspondence, flows: tuple[Flow, Flow]) -> Sides | None:
+    """Return the units of both sides with what both stack taken for stacks of layers, None without any such.
+
+    They may lie otherwise on one side, or be packed: two maps of each expert there, and one with both here.
+    """
+    free = [
+        [unit for unit in units if _is_free(unit, left)] for units, left in zip(known.sides, known.left, strict=True)
+    ]
+    wanted = set.intersection(*({held.shape[:1] for unit in units for held in _stackable(unit)} for units in free))
+    if not wanted:
         return None
+    cut = [{unit: [*_cut(unit, flow, wanted)] for unit in units} for units, flow in zip(free, flows, strict=True)]
+    found = [
+        [one for unit in units for one in parts.get(unit, [unit])]
+        for units, parts in zip(known.sides, cut, strict=True)
+    ]
+    return _as_they_lie(found, flows)
+
+
+def _as_they_lie(found: Sequence[Units], flows: tuple[Flow, Flow]) -> Sides:
+    """Return units, the stacks of no layer as stacks of layers where the other side has such maps."""
     maps = [set(_maps(units, flow)) for units, flow in zip(found, flows, strict=True)]
     ours, theirs = (_with_layers(*one) for one in zip(found, flows, maps[::-1], strict=True))
     return ours, theirs
@@ -64,7 +86,6 @@ def _maps(units: Units, flow: Flow) -> Iterator[tuple[int, ...]]:
 
 
 def _with_layers(units: Units, flow: Flow, maps: set[tuple[int, ...]]) -> Units:
-    """Return units, the stacks of no layer as stacks of layers where the other side has such maps."""
     loose = [unit for unit in units if unit.stack and unit.kind is None]
     made = dict(zip(loose, as_layers(loose, flow, maps), strict=True))
     return [made.get(unit, unit) for unit in units]

@@ -20,11 +20,11 @@ def side_of(shape: Sequence[int]) -> int:
 def matrix_of(parameter: Sequence[int], used: Sequence[int]) -> Sequence[int] | None:
     """Return the shape of the matrix of a parameter that is ``used`` in some shape; None where that is none.
 
-    It is the parameter itself, or of one that stacks matrices, which all are used alike, what the last axes are.
+    It is the parameter itself, or of one that stacks matrices, used one by one or all at once, what the last axes are.
     """
     if side_of(parameter) or rectangle(parameter):
         return parameter
-    sides = rectangle(used)
+    sides = rectangle(used[-2:] if len(used) == len(parameter) else used)
     return parameter[-2:] if sides and sorted(sides) == sorted(parameter[-2:]) else None
 
 
@@ -34,16 +34,20 @@ def rectangle(shape: Sequence[int]) -> tuple[int, int] | None:
     return (lengths[0], lengths[1]) if len(lengths) == 2 and lengths[0] != lengths[1] else None
 
 
-def contracts_last_by_size(matrix: Sequence[int], data: Sequence[int], output: Sequence[int]) -> bool | None:
+def contracts_last_by_size(
+    matrix: Sequence[int], data: Sequence[int], output: Sequence[int], *, stacked: int = 1
+) -> bool | None:
     """Return what `contracts_last` does, of a matrix that is not square: the sizes alone tell.
 
-    None where they fit neither way. Rows of as many numbers as one side has become rows of as many as the other has.
+    None where they fit neither way. Rows of as many numbers as one side has become rows of as many as the other has;
+    of so many ``stacked`` matrices maybe the same rows for each.
     """
     sides, taken, given = rectangle(matrix), math.prod(data), math.prod(output)
     if sides is None or not taken:
         return None
     ways = {False: sides, True: sides[::-1]}
-    return next((last for last, (rows, columns) in ways.items() if taken * columns == given * rows), None)
+    fits = (last for last, (rows, columns) in ways.items() if taken * columns * stacked == given * rows)
+    return next(fits, None if stacked == 1 else contracts_last_by_size(matrix, data, output))
 
 
 def contracts_last(matrix: Array, data: Array, output: Array) -> bool | None:

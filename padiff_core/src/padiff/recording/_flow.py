@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -223,18 +224,19 @@ class Follower(Listener):
         if len(data) != 1:
             return
         shapes = {
-            path: shape
+            path: (shape, math.prod(tensor.shape[:-2]))
             for tensor, holders in made
             for path in self._matrices.keys() & holders
             if (shape := matrix_of(self._matrices[path].shape, tensor.shape)) is not None
         }
         if len(shapes) != 1 or shapes.keys() <= self.contracted.keys():
             return
-        ((path, shape),) = shapes.items()
+        ((path, (shape, stacked)),) = shapes.items()
         matrix = self._matrices[path]
         if not side_of(shape):
             same = data[0].dtype == found[0].dtype == matrix.dtype
-            last = contracts_last_by_size(shape, data[0].shape, found[0].shape) if same else None
+            both = data[0].shape, found[0].shape
+            last = contracts_last_by_size(shape, *both, stacked=stacked) if same else None
         else:
             output = found[0].view()
             biases = [one.view() for one, holders in made if holders and one.shape == output.shape[-1:]]
