@@ -122,6 +122,17 @@ def test_nothing_is_hidden_that_no_inputs_show() -> None:
     assert len(report.sources) == 2, str(report)
 
 
+@pytest.mark.parametrize("times", [1.0, 1.01])
+def test_steps_are_told_as_one(times: float) -> None:
+    reference, candidate = Padded(), Cleared(times=times)
+    optimizers = rows.SGD(reference.parameters(), 0.1), columns.Descent(candidate.parameters(), 0.1)
+    report = padiff.diff(reference, candidate, (WORDS, SEEN), optimizers=optimizers, steps=3)
+    assert report.aligned is (times == 1.0), str(report)
+    assert {str(one.what) for one in report.sources} <= {"input 'x' of head"}, str(report)
+    kinds = [one.kind for one in report.notes]
+    assert kinds.count("harmless_hidden") + kinds.count("hidden_alone") == 1, str(report)
+
+
 def _record(folder: Path, model: Any, tensor: Any) -> Path:
     with padiff.record(model, folder):
         out = model(tensor(WORDS.copy()), tensor(SEEN.copy()))

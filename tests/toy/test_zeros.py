@@ -56,6 +56,14 @@ def test_a_fault_behind_zeros_is_found_with_other_values_there(phase: str) -> No
     assert not any(one.data.any() for one in weights)
 
 
+def test_a_fault_behind_zeros_is_found_where_steps_leave_them() -> None:
+    reference, candidate = Reference(), Candidate(1.1)
+    optimizers = rows.SGD(reference.parameters(), 0.0), columns.Descent(candidate.parameters(), 0.0)
+    report = padiff.diff(reference, candidate, TOKENS, optimizers=optimizers, steps=2)
+    assert not report.aligned, str(report)
+    assert any(one.kind == "zeros_replaced" for one in report.notes), str(report)
+
+
 def test_a_right_port_with_zeros_is_aligned_and_keeps_them() -> None:
     reference, candidate = Reference(), Candidate()
     inner = np.array(reference.inner.weight.data)

@@ -115,8 +115,9 @@ class Run:
             self._stored(step)
 
     def again(self, tasks: tuple[Task, Task]) -> Run:
-        """Return a run of the same models, not yet begun, that steps no optimizer."""
-        prepared = attrs.evolve(self.prepared, options=attrs.evolve(self.options, optimizers=False), tasks=tasks)
+        """Return a run of one step of the same models, not yet begun, in which no optimizer steps."""
+        options = attrs.evolve(self.options, optimizers=False, steps=1)
+        prepared = attrs.evolve(self.prepared, options=options, tasks=tasks)
         return Run(prepared, self.progress, self.stack, self.store)
 
     def forward_only(self, why: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from padiff.alignment import Alignment, Pair, first_step, namesakes, orders_within, unwrapped
 from padiff.forcing import Side
@@ -196,6 +196,12 @@ def harmless_note(suspicion: Suspicion, *, hidden: bool = False) -> Note:
 def hidden_note(suspicion: Suspicion) -> Note:
     """Write which value differs, where, and that it does so where nothing reads it alone."""
     return _note_on("hidden_alone", suspicion)
+
+
+def untold(notes: Iterable[Note], known: Sequence[Note]) -> list[Note]:
+    """Return the notes on values that were not told already, in a step before: by how much they differ apart."""
+    told = {(one.kind, one.data.get("value"), one.candidate) for one in known}
+    return [one for one in notes if (one.kind, one.data["value"], one.candidate) not in told]
 
 
 def _note_on(kind: str, suspicion: Suspicion) -> Note:

@@ -68,14 +68,17 @@ def harmless(
 
 
 def hidden_alone(
-    judge: Judge, found: Sequence[Suspicion], unhidden: Callable[[Sequence[Array]], Outcome | None]
+    judge: Judge, found: Sequence[Suspicion], unhidden: Callable[[Sequence[Array]], Outcome | None], *, beside: bool
 ) -> list[Suspicion]:
-    """Return what differs where no gradient comes alone, beside something else, and not with inputs that hide none."""
+    """Return what differs where no gradient comes alone, and not with inputs that hide nothing.
+
+    Something else has to differ, too, or to have differed ``beside`` it, in a step before.
+    """
     differing = [one for one in found if one.verdict is Verdict.DIFFERS]
     sent = {one: gradient for one in differing if (gradient := _matters(one, judge.trace)) is not None}
     partly = {one: gradient for one, gradient in sent.items() if not gradient.all()}
     hidden = [one for one, gradient in partly.items() if _is_right(judge, one, gradient != 0)]
-    other = unhidden([*partly.values()]) if 0 < len(hidden) < len(differing) else None
+    other = unhidden([*partly.values()]) if hidden and (beside or len(hidden) < len(differing)) else None
     if other is None:
         return []
     still = {(one.candidate, str(one.what)) for one in other.findings if one.verdict is Verdict.DIFFERS}

@@ -29,7 +29,7 @@ from padiff.judging._forced._unread import unread_inputs
 from padiff.judging._forced._wholes import Ends, Gradients, Runs
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
-from padiff.judging._notes import harmless_note, hidden_note, notes_of, tf32_notes
+from padiff.judging._notes import harmless_note, hidden_note, notes_of, tf32_notes, untold
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import rule_of, rule_of_numbers
 from padiff.kinds import CATALOGUE
@@ -82,13 +82,13 @@ class Outcome(Gathered):
         suspicions = sorted(asked_for, key=lambda s: (s.phase is not Phase.FORWARD, s.order))
         forced = judge.forced
         unequal = any(one.verdict is Verdict.DIFFERS for one in self.findings)
-        if not (unequal or self.options.tolerance or self.mapped):
-            idle = harmless(judge, suspicions, Runs(trace, free), unhidden)
-            self.notes += (harmless_note(one, hidden=is_partly_hidden(one, trace)) for one in idle)
+        if not (self.options.tolerance or self.mapped):
+            idle = [] if unequal else harmless(judge, suspicions, Runs(trace, free), unhidden)
             judge.unproven |= bool(idle)
-            if not idle:
-                idle = hidden_alone(judge, suspicions, unhidden)
-                self.notes += map(hidden_note, idle)
+            hidden = [] if idle else hidden_alone(judge, suspicions, unhidden, beside=unequal)
+            notes = [harmless_note(one, hidden=is_partly_hidden(one, trace)) for one in idle]
+            self.notes += untold([*notes, *map(hidden_note, hidden)], self.notes)
+            idle += hidden
             suspicions = [one for one in suspicions if one not in idle]
             spots = [one.spot.key for one in idle if one.spot is not None]
             forced = attrs.evolve(forced, checks=[check for check in forced.checks if check.spot.key not in spots])
