@@ -122,6 +122,25 @@ def test_nothing_is_hidden_that_no_inputs_show() -> None:
     assert len(report.sources) == 2, str(report)
 
 
+def test_outputs_that_a_mask_alone_tells_apart_are_told_so() -> None:
+    class Each(rows.Module):
+        """Gives what each position has; zeros where none counts, if it is ``cleared``."""
+
+        def __init__(self, *, cleared: bool, fault: float = 0.0) -> None:
+            self.layer, self.cleared, self.fault = rows.Linear(8, 8), cleared, fault
+
+        def forward(self, x: Any, given: Any) -> Any:
+            h = self.layer(x) + self.fault
+            return h * _seen(x, given) if self.cleared else h
+
+    report = padiff.diff(Each(cleared=False), Each(cleared=True), (WORDS, SEEN))
+    assert len(report.sources) == 1, str(report)
+    (note,) = (one for one in report.notes if one.kind == "differs_where")
+    assert (note.data["input"], note.data["value"]) == ("given", 0.0), str(report)
+    report = padiff.diff(Each(cleared=False), Each(cleared=True, fault=0.1), (WORDS, SEEN))
+    assert not any(one.kind == "differs_where" for one in report.notes), str(report)
+
+
 @pytest.mark.parametrize("times", [1.0, 1.01])
 def test_steps_are_told_as_one(times: float) -> None:
     reference, candidate = Padded(), Cleared(times=times)

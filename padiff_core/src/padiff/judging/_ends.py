@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from padiff.judging._shapes import described, other_shape, sides_described, with
 from padiff.judging._sizes import Held
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
-from padiff.numerics import LOSS, NEGLIGIBLE, SAME, VANISHES, epsilon_of, is_float, product_norm
+from padiff.numerics import LOSS, NEGLIGIBLE, SAME, VANISHES, Array, difference, epsilon_of, is_float, product_norm
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import Leaf, Trace
 
@@ -55,6 +55,28 @@ def unlike_inputs(forced: Forced, given: Callable[[Spot], tuple[Held, Held]], st
             source=True,
             step=step,
         )
+
+
+def differing_where(trace: Trace, outputs: Mapping[int, tuple[Array, Array]]) -> Iterator[Note]:
+    """Yield which input tells by one of its values where an output differs: a mask, or words that are padding.
+
+    Of ``outputs``, by their index in the reference, those are asked that are further apart than free runs may be.
+    """
+    known = ((leaf.path, trace.value(leaf)) for leaf in trace.root.inputs)
+    given = [(name, one.squeeze(-1) if one.shape[-1:] == (1,) else one) for name, one in known if one is not None]
+    for index, (ours, theirs) in outputs.items():
+        bound = SAME(epsilon_of(ours.dtype.name, theirs.dtype.name)) if is_float(ours) else 0.0
+        fits = [(name, one) for name, one in given if one.ndim and ours.shape[: one.ndim] == one.shape]
+        if not (bound and fits and ours.shape == theirs.shape and difference(ours, theirs).rel_l2 > bound):
+            continue
+        for name, array in fits:
+            both = (np.reshape(one, (*array.shape, -1)) for one in (ours.astype(np.float64) - theirs, ours))
+            apart, whole = (np.linalg.norm(one, axis=-1) for one in both)
+            differs = apart > bound * whole
+            if differs.any() and np.array_equal(array == array[differs][0], differs) and not differs.all():
+                value = array[differs][0].item()
+                yield Note("differs_where", {"output": index, "input": name, "value": value})
+                return
 
 
 def unlike_shapes(alignment: Alignment, step: int, *, differs: bool) -> Iterator[Finding]:

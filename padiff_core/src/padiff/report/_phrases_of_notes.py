@@ -265,6 +265,10 @@ NOTES: Mapping[str, Phrase] = {
         "{value} differs by {rel_l2:.2g}, also at positions that nothing reads, and of all that the models give "
         "nothing does, in values and gradients; with inputs that hide no position the two are aligned as well"
     ),
+    "differs_where": (
+        "what the models give differs where input {input:input} is {value}, and nowhere else: if nothing reads that, "
+        "compare models that give what is read"
+    ),
     "hidden_alone": (
         "{value} differs by {rel_l2:.2g} at positions that nothing reads; with inputs that hide no position it does not"
     ),

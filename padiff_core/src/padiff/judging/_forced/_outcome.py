@@ -10,7 +10,7 @@ import attrs
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Given, Side, Spot, is_recorded
 from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path, missing_paths
-from padiff.judging._ends import loss_finding, makes_the_loss, unlike_inputs, unmatched_outputs
+from padiff.judging._ends import differing_where, loss_finding, makes_the_loss, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
 from padiff.judging._forced._cause_search import with_uncalled_named
 from padiff.judging._forced._harmless import harmless, hidden_alone, is_partly_hidden
@@ -271,13 +271,13 @@ class Outcome(Gathered):
 
     def _measure(self, trace: Trace, free: Trace, alignment: Alignment) -> None:
         """Measure what a user sees: outputs and loss of the free runs."""
-        outputs = [
-            (trace.outputs[a], free.outputs[b])
-            for a, b in alignment.pairs[0].outputs
-            if a < len(trace.outputs) and b < len(free.outputs)
-        ]
+        root = alignment.pairs[0]
+        known = [(a, b) for a, b in root.outputs if a < len(trace.outputs) and b < len(free.outputs)]
+        outputs = [(trace.outputs[a], free.outputs[b]) for a, b in known]
         if outputs:
             apart = [difference(*both) for both in outputs]
+            differing = [index for index, one in enumerate(apart) if not one.equal]
+            self.notes += differing_where(trace, {known[index][0]: outputs[index] for index in differing})
             furthest = max(d.rel_l2 for d in apart), max(d.max_abs for d in apart)
             self.output = Figures(*furthest, metrics=self.measures.worst(outputs))
             rule = rule_of(self.options.tolerance)
