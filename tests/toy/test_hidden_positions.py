@@ -122,6 +122,28 @@ def test_nothing_is_hidden_that_no_inputs_show() -> None:
     assert len(report.sources) == 2, str(report)
 
 
+class Counted(rows.Module):
+    """Adds to each position what a table holds for its number; ``over`` is that of positions that do not count."""
+
+    def __init__(self, over: int | None = None, *, shift: int = 0) -> None:
+        self.first, self.places, self.head = rows.Linear(8, 8), rows.Embedding(8, 8), rows.Linear(8, 3)
+        self.over, self.shift = over, shift
+
+    def forward(self, x: Any, given: Any) -> Any:
+        seen, numbers = _seen(x, given), np.arange(5) + self.shift
+        known = numbers if self.over is None else np.where(seen.data[..., 0] > 0, numbers, self.over)
+        h = F.tanh(self.first(x) + self.places(rows.Tensor(np.broadcast_to(known, (3, 5)).copy())))
+        return self.head((h * seen).sum(1))
+
+
+def test_numbers_of_hidden_positions_are_no_source() -> None:
+    report = padiff.diff(Counted(), Counted(0), (WORDS, SEEN))
+    assert report.aligned, str(report)
+    assert any(note.kind == "harmless_hidden" for note in report.notes), str(report)
+    report = padiff.diff(Counted(), Counted(0, shift=1), (WORDS, SEEN))
+    assert not report.aligned, str(report)
+
+
 def test_outputs_that_a_mask_alone_tells_apart_are_told_so() -> None:
     class Each(rows.Module):
         """Gives what each position has; zeros where none counts, if it is ``cleared``."""

@@ -176,7 +176,9 @@ class Run:
         check_starts(self.tasks[1], judge)
         free = evidence.seen or evidence.free(known.axes)
         self.outcome.notes += evidence.notes
-        self.outcome.gather(step, known, trace, free, judge, arrays_of(self.tasks[1]), partial(unhidden, self, known))
+        self.outcome.gather(
+            step, known, trace, free, judge, arrays_of(self.tasks[1]), partial(unhidden, self, known, trace)
+        )
         sides = evidence.reference, evidence.side(known.axes)
         ours, theirs = self.tasks
         tasks = ours, exact(ours, theirs, known.alignment.pairs[0].inputs)

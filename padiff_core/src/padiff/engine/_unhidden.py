@@ -6,7 +6,6 @@ softmax over nothing gives. No gradient comes to such positions, which proves no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from padiff.errors import PadiffError
 from padiff.forcing import is_recorded
+from padiff.grouping import grouped
 from padiff.numerics import Array, hidden_positions, is_array
 from padiff.parameters import transfer
 from padiff.pytree import copied
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from padiff.engine._run import Run
     from padiff.judging import Outcome
     from padiff.parameters import Correspondence
+    from padiff.trace import Trace
 
+_LOOKED = 64
+"""Values at most whose gradients are looked at."""
 _VISIBLE = 2
 """Positions that must be visible of each line, to give the others their content."""
 
@@ -68,16 +71,14 @@ class Positions:
         return array
 
 
-def unhidden(run: Run, known: Correspondence, gradients: Sequence[Array]) -> Outcome | None:
+def unhidden(run: Run, known: Correspondence, trace: Trace) -> Outcome | None:
     """Return what is known of two models where hidden positions are given what others have; None where nobody can.
 
-    ``gradients`` are those that the reference sends to what differs: zeros where a position is hidden.
+    ``trace`` is the reference's: what gets no gradient there is hidden.
     """
-    hidden = None if run.unhidden or is_recorded(run.reference) else _hidden(gradients)
-    if hidden is None:
-        return None
-    ours, theirs = (_shown(task, hidden) for task in run.tasks)
-    if ours is None or theirs is None:
+    shown = ([_shown(task, hidden) for task in run.tasks] for hidden in _hidden(trace))
+    ours, theirs = next(filter(all, shown), (None, None))
+    if run.unhidden or is_recorded(run.reference) or ours is None or theirs is None:
         return None
     other = run.again((ours, theirs))
     other.unhidden = True
@@ -91,10 +92,13 @@ def unhidden(run: Run, known: Correspondence, gradients: Sequence[Array]) -> Out
     return other.outcome
 
 
-def _hidden(gradients: Sequence[Array]) -> Positions | None:
-    """Return the positions that no gradient comes to, of the value that has fewest; None where there are none."""
-    found = [one for gradient in gradients if (one := _positions(gradient == 0)) is not None]
-    return min(found, key=lambda one: one.hidden.mean(), default=None)
+def _hidden(trace: Trace) -> list[Positions]:
+    """Return the positions at which values have gradients of zeros, those of the most values first."""
+    keys = [key for key in dict.fromkeys(trace.gradients.values()) if key >= 0]
+    looked = (trace.array(key) for key in keys[:: -(-len(keys) // _LOOKED) or 1])
+    found = [one for gradient in looked if not gradient.all() and (one := _positions(gradient == 0)) is not None]
+    alike = grouped(found, lambda one: (one.hidden.shape, one.hidden.tobytes(), one.lines_first))
+    return [some[0] for some in sorted(alike.values(), key=len, reverse=True)]
 
 
 def _positions(zero: NDArray[np.bool_]) -> Positions | None:

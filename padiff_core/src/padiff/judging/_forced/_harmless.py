@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
 
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, value_reader
@@ -33,21 +32,20 @@ _WAYS: Sequence[Mapping[str, Any]] = ({}, {"uncast": True}, {"narrowing": True})
 
 
 def harmless(
-    judge: Judge, found: Sequence[Suspicion], runs: Runs, unhidden: Callable[[Sequence[Array]], Outcome | None]
+    judge: Judge, found: Sequence[Suspicion], runs: Runs, unhidden: Callable[[], Outcome | None]
 ) -> list[Suspicion]:
     """Return the differences inside that change nothing; none of them where one may be a fault.
 
     ``runs`` are the free ones. In float64 both models, from one input, have to give the same values, the same gradients
     to all inputs and parameters, and the same buffers, but for an epsilon of float32 of what differs inside.
-    ``unhidden`` is asked where gradients, those of what differs, are zeros in part: nothing may differ either with
-    inputs that hide no position.
+    Where what differs is hidden in part, nothing may differ either ``unhidden``, with inputs that hide no position.
     """
     differing = [one for one in found if one.verdict is Verdict.DIFFERS]
     ends = Ends(judge.alignment)
     gaps = ends.gaps(runs)  # at sight: what they are in float64 decides
     same = bool(gaps) and all(gap.rel_l2 <= SAME(gap.eps) for gap in gaps)
-    inside = [gradient for one in differing if (gradient := _matters(one, judge.trace)) is not None]
-    if not (same and differing and len(inside) + sum(map(_of_the_run, differing)) == len(differing)):
+    inside = [is_hidden(one, judge.trace) for one in differing if not _of_the_run(one)]
+    if not (same and differing and None not in inside):
         return []
     if any(map(judge.settler.randomness.takes_numbers, judge.alignment.pairs)):
         return []  # one draw proves nothing
@@ -60,25 +58,22 @@ def harmless(
     ahead = attrs.evolve(bench, backward=False)
     whole = right_as_a_whole(ahead, ends.root, buffers=True, bound=bound)
     whole = whole and right_as_a_whole(bench, ends.root, buffers=True, bound=bound, more=more)
-    hiding = [gradient for gradient in inside if not gradient.all()]
-    if whole and hiding:
-        other = unhidden(hiding)
+    if whole and any(inside):
+        other = unhidden()
         whole = other is not None and not other.differs
     return differing if whole else []
 
 
 def hidden_alone(
-    judge: Judge, found: Sequence[Suspicion], unhidden: Callable[[Sequence[Array]], Outcome | None], *, beside: bool
+    judge: Judge, found: Sequence[Suspicion], unhidden: Callable[[], Outcome | None], *, beside: bool
 ) -> list[Suspicion]:
     """Return what differs where no gradient comes alone, and not with inputs that hide nothing.
 
     Something else has to differ, too, or to have differed ``beside`` it, in a step before.
     """
     differing = [one for one in found if one.verdict is Verdict.DIFFERS]
-    sent = {one: gradient for one in differing if (gradient := _matters(one, judge.trace)) is not None}
-    partly = {one: gradient for one, gradient in sent.items() if not gradient.all()}
-    hidden = [one for one, gradient in partly.items() if _is_right(judge, one, gradient != 0)]
-    other = unhidden([*partly.values()]) if hidden and (beside or len(hidden) < len(differing)) else None
+    hidden = [one for one in differing if is_hidden(one, judge.trace) and _is_right_where_read(judge, one)]
+    other = unhidden() if hidden and (beside or len(hidden) < len(differing)) else None
     if other is None:
         return []
     still = {(one.candidate, str(one.what)) for one in other.findings if one.verdict is Verdict.DIFFERS}
@@ -86,31 +81,33 @@ def hidden_alone(
     return [one for one, place in places.items() if (place.candidate, str(place.what)) not in still]
 
 
-def _is_right(judge: Judge, suspicion: Suspicion, seen: NDArray[np.bool_]) -> bool:
-    """Return whether what both sides of a call give by themselves agrees in the elements that are ``seen``."""
+def _is_right_where_read(judge: Judge, suspicion: Suspicion) -> bool:
+    """Return whether what both sides of a call give by themselves agrees in the elements that get a gradient."""
     spot = suspicion.spot
     runs = judge.settler.runs(suspicion.pair, "float64")
-    if spot is None or runs.reference is None or runs.candidate is None:
+    gradient = None if spot is None else judge.trace.gradient(spot.reference)
+    if spot is None or gradient is None or runs.reference is None or runs.candidate is None:
         return False
     ours, theirs = runs.values(value_reader(spot, None))
-    if ours is None or theirs is None or not ours.shape == theirs.shape == seen.shape:
+    if ours is None or theirs is None or not ours.shape == theirs.shape == gradient.shape:
         return False
-    return difference(ours[seen], theirs[seen]).rel_l2 <= CAST(epsilon_of(spot.reference.dtype))
+    read = gradient != 0
+    return difference(ours[read], theirs[read]).rel_l2 <= CAST(epsilon_of(spot.reference.dtype))
 
 
-def is_partly_hidden(suspicion: Suspicion, trace: Trace) -> bool:
-    """Return whether no gradient comes to elements of a value."""
-    gradient = None if suspicion.spot is None else trace.gradient(suspicion.spot.reference)
-    return gradient is not None and not gradient.all()
+def is_hidden(suspicion: Suspicion, trace: Trace) -> bool | None:
+    """Return whether a value that the code in between makes may be read by nothing, in part.
 
-
-def _matters(suspicion: Suspicion, trace: Trace) -> Array | None:
-    """Return the gradient of a value that the code in between makes; None of one that has none but zeros."""
+    No gradient comes to some of its elements, or to none since it is a mask or an index. None where nothing tells: of
+    another value, and behind zeros.
+    """
     spot = suspicion.spot
     if suspicion.phase is not Phase.FORWARD or spot is None or contrasted(suspicion.pair):
         return None
     gradient = trace.gradient(spot.reference)
-    return gradient if gradient is not None and gradient.any() else None
+    if gradient is None:
+        return None if spot.reference.differentiable else True
+    return not gradient.all() if gradient.any() else None
 
 
 def _of_the_run(suspicion: Suspicion) -> bool:

@@ -13,7 +13,7 @@ from padiff.judging._compared import compared_calls, downstream, matching_of, mi
 from padiff.judging._ends import differing_where, loss_finding, makes_the_loss, unlike_inputs, unmatched_outputs
 from padiff.judging._findings import at_home, finding_of, merged, with_location
 from padiff.judging._forced._cause_search import with_uncalled_named
-from padiff.judging._forced._harmless import harmless, hidden_alone, is_partly_hidden
+from padiff.judging._forced._harmless import harmless, hidden_alone, is_hidden
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._numbers import differing_numbers
 from padiff.judging._forced._parts import reach_nothing
@@ -63,7 +63,7 @@ class Outcome(Gathered):
         free: Trace,
         judge: Judge,
         theirs: Sequence[Array],
-        unhidden: Callable[[Sequence[Array]], Outcome | None],
+        unhidden: Callable[[], Outcome | None],
     ) -> None:
         """Turn what one step showed into findings, counts and notes.
 
@@ -86,7 +86,7 @@ class Outcome(Gathered):
             idle = [] if unequal else harmless(judge, suspicions, Runs(trace, free), unhidden)
             judge.unproven |= bool(idle)
             hidden = [] if idle else hidden_alone(judge, suspicions, unhidden, beside=unequal)
-            notes = [harmless_note(one, hidden=is_partly_hidden(one, trace)) for one in idle]
+            notes = [harmless_note(one, hidden=bool(is_hidden(one, trace))) for one in idle]
             self.notes += untold([*notes, *map(hidden_note, hidden)], self.notes)
             idle += hidden
             suspicions = [one for one in suspicions if one not in idle]
