@@ -180,6 +180,13 @@ def test_a_norm_that_is_called_twice_may_track_variances_by_convention(keep: flo
     assert report.aligned == (keep == 0.9), str(report)
 
 
+@pytest.mark.parametrize("keep", [0.9, 0.8])
+def test_a_batch_may_be_as_large_as_there_are_channels(keep: float) -> None:
+    """Which axis holds the channels was not known then, and the variance was a source."""
+    report = padiff.diff(Siamese(), Biased(keep), (np.resize(TOKENS, (8, 4)), TOKENS))
+    assert report.aligned == (keep == 0.9), str(report)
+
+
 @pytest.mark.parametrize(("keep", "size"), [(0.9, 2), (0.8, 2)])
 def test_recorded_runs_may_track_variances_by_convention_too(keep: float, size: int, tmp_path: Path) -> None:
     net, port = Siamese(), Biased(0.9)

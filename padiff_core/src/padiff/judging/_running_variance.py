@@ -37,8 +37,7 @@ def by_convention(
         moved = candidate.astype(np.float64) - kept[1]
         for ratio in (count / (count - 1), (count - 1) / count):
             yield (kept[0] + moved * ratio).astype(reference.dtype)
-    added = _added(calls, trace, size, momenta) if size == reference.size else None
-    if added is not None:
+    for added in _added(calls, trace, size, momenta) if size == reference.size else ():
         for by in (added.reshape(reference.shape), -added.reshape(reference.shape)):
             yield (candidate + by).astype(reference.dtype)
 
@@ -54,14 +53,20 @@ def _momenta(calls: Sequence[Call]) -> list[float] | None:
     return [1 / number if one is None else float(one) for number, one in enumerate(told, 1)]
 
 
-def _added(calls: Sequence[Call], trace: Trace, size: int, momenta: Sequence[float]) -> Array | None:
-    """Return what the correction adds to a variance in all, of batches that may be of several sizes."""
-    added = np.zeros(size)
-    for call, momentum in zip(calls, momenta, strict=True):
-        value = trace.value(call.inputs[0])
-        axes = [] if value is None else [axis for axis in range(value.ndim) if value.shape[axis] == size]
-        if value is None or len(axes) != 1:
-            return None
-        rest = tuple(axis for axis in range(value.ndim) if axis != axes[0])
-        added = added * (1 - momentum) + value.astype(np.float64).var(rest) / (value.size // size - 1) * momentum
-    return added
+def _added(calls: Sequence[Call], trace: Trace, size: int, momenta: Sequence[float]) -> Iterator[Array]:
+    """Yield what the correction adds to a variance in all, of batches that may be of several sizes.
+
+    Channels may lie along any axis as long as there are channels, the same one in all of the calls.
+    """
+    values = [trace.value(call.inputs[0]) for call in calls]
+    batches = [value.astype(np.float64) for value in values if value is not None]
+    if len(batches) < len(calls):
+        return
+    for axis in range(min(value.ndim for value in batches)):
+        if any(value.shape[axis] != size for value in batches):
+            continue
+        added = np.zeros(size)
+        for value, momentum in zip(batches, momenta, strict=True):
+            rest = tuple(one for one in range(value.ndim) if one != axis)
+            added = added * (1 - momentum) + value.var(rest) / (value.size // size - 1) * momentum
+        yield added
