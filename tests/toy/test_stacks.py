@@ -389,3 +389,39 @@ def test_a_stack_may_have_a_counterpart_as_a_whole(fault: str, turned: bool) -> 
     report = diffed(Scanned(), Blocks(fault), turned=turned)
     assert report.aligned == (not fault), str(report)
     assert len(report.sources) == bool(fault), str(report)
+
+
+class Mixture(rows.Module):
+    """Experts along the last axis of one parameter, as mixtures for several tasks hold them, behind a shift."""
+
+    def __init__(self) -> None:
+        self.experts, self.biases, self.shift = rows.parameter(4, 5, 3), rows.parameter(5, 3), rows.parameter(1)
+        self.gate = rows.Linear(4, 3, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.shift
+        found = F.relu((x @ self.experts.reshape(4, 15)).reshape(len(x.data), 5, 3) + self.biases)
+        return (found * F.softmax(self.gate(x)).reshape(len(x.data), 1, 3)).sum(-1)
+
+
+class ListedMixture(columns.Layer):
+    """The same with layers in a list."""
+
+    def __init__(self, fault: str) -> None:
+        self.shift, self.fault, self.gate = columns.weight(1), fault, columns.Dense(4, 3, bias=False)
+        self.experts = columns.Layers(*(columns.Dense(4, 5) for _ in range(3)))
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.shift
+        share, act = F.softmax(self.gate(x)), F.gelu if self.fault == "gelu" else F.relu
+        order = (1, 0, 2) if self.fault == "order" else (0, 1, 2)
+        return sum(act(self.experts[n](x)) * share[:, k : k + 1] for n, k in enumerate(order))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["stacked", "listed"])
+@pytest.mark.parametrize("fault", ["", "gelu", "order"])
+def test_experts_are_stacked_along_the_last_axis(fault: str, turned: bool) -> None:
+    """They had no counterpart; and beside a parameter of one number the diff raised an IndexError."""
+    report = diffed(Mixture(), ListedMixture(fault), turned=turned)
+    assert report.aligned == (not fault), str(report)
+    assert [(one.phase, one.candidate.path) for one in report.sources] == [("forward", "")] * bool(fault), str(report)

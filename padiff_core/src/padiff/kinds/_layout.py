@@ -31,7 +31,7 @@ class Part:
     """Where a role's values lie in a native parameter.
 
     ``parameter`` is a dotted name below the module. The canonical array is the native one, or where it stacks several
-    (experts, layers) the one ``at`` this place of its first axes, without its axis
+    (experts, layers) the one ``at`` this place of its first axes, or ``behind`` of its last ones, without its axis
     ``squeeze`` (of length one), neighbouring axes joined as ``merge`` counts them (``(1, 2)`` makes (in, heads * size)
     of (in, heads, size); ``(0,)`` makes one axis of length one of a scalar), the axes ``flip`` turned round, all axes
     permuted by ``transpose`` (numpy's convention), of that the ``piece``
@@ -53,6 +53,7 @@ class Part:
     merge: tuple[int, ...] | None = None
     flip: tuple[int, ...] = ()
     at: tuple[int, ...] | None = None
+    behind: bool = False
     along: int = 0
     numbers: Literal["pairs", "real", "imag"] | None = None
     columns: tuple[int, int] | None = None
@@ -111,7 +112,9 @@ class Part:
 
     def _views(self, native: Array) -> list[Array]:
         view = native if self.numbers is None else _numbers(native, self.numbers)
-        view = view if self.at is None else view[self.at]
+        if self.at is not None:
+            place: tuple[Any, ...] = (..., *self.at) if self.behind else self.at
+            view = view[place]
         view = view if self.squeeze is None else view.squeeze(self.squeeze)
         view = view if self.merge is None else view.reshape(_merged(view.shape, self.merge))
         view = np.flip(view, self.flip) if self.flip else view

@@ -32,6 +32,7 @@ _DIVIDED: Sequence[Callable[[Correspondence, tuple[Flow, Flow]], tuple[Units, Un
     split_where_left_over,
     partial(stacked, deepest=1),
     partial(stacked, deepest=2),
+    partial(stacked, deepest=1, behind=True),
     stacked_on_both,
 )
 """How units are taken otherwise where some have no counterpart."""

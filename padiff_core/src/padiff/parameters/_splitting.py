@@ -182,6 +182,7 @@ class _Groups:
             return False
         if len(bias) < 2:  # of one number a matrix of one row has it, too
             return len(shape) + (not bias) >= 2 and {*bias} <= {*shape} and len(self._full[weight]) >= 2
+        if len(bias) >= len(shape):
+            return False
         of_heads = shape[-len(bias) :] == bias  # and what each holds
-        stacked = shape[0] == bias[0] and {*bias[1:]} <= {*shape[1:]}
-        return len(bias) < len(shape) and (of_heads or stacked)
+        return of_heads or (shape[0] == bias[0] and {*bias[1:]} <= {*shape[1:]})

@@ -1,7 +1,8 @@
 """Take together what one model lists and the other stacks: experts, layers, heads along the first axes of a parameter.
 
-Lists in lists may be stacked along two axes. Both sides are then stacks of units, of which one stands for all: they are
-matched, and packed, as single units are. What is at one place of a stack belongs to what is at that place of the other.
+Or along its last one. Lists in lists may be stacked along two axes. Both sides are then stacks of units, of which one
+stands for all: they are matched, and packed, as single units are. What is at one place of a stack belongs to what is at
+that place of the other.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ Extents = tuple[int, ...]
 _NUMBER = re.compile(r"\d+")
 
 
-def stacked(known: Correspondence, flows: tuple[Flow, Flow], *, deepest: int) -> Sides | None:
+def stacked(known: Correspondence, flows: tuple[Flow, Flow], *, deepest: int, behind: bool = False) -> Sides | None:
     """Return the units of both sides with stacks for what one of them lists and the other stacks, None without any.
 
-    Lists may be in lists, ``deepest`` of them. One of a list may have found a counterpart that only looks like one: it
-    is listed with those beside it that did not.
+    Lists may be in lists, ``deepest`` of them; they lie along first axes, or ``behind`` along last ones. One of a list
+    may have found a counterpart that only looks like one: it is listed with those beside it that did not.
     """
     left = known.left
     found = [list(units) for units in known.sides]
     for mine, yours in ((0, 1), (1, 0)):
         free = [unit for unit in found[mine] if _is_free(unit, left[mine])]
-        wanted = {extents for unit in free for held in _stackable(unit) for extents in _extents(held, deepest)}
+        wanted = {extents for unit in free for held in _stackable(unit) for extents in _extents(held, deepest, behind)}
         listed = [part for unit in found[yours] for part in _parts(unit, flows[yours], left[yours])] if wanted else []
         families = {
             family: extents
@@ -46,7 +47,7 @@ def stacked(known: Correspondence, flows: tuple[Flow, Flow], *, deepest: int) ->
         }
         if families:
             wanted = {*families.values()}
-            cut = {unit: [*_cut(unit, flows[mine], wanted)] for unit in free}
+            cut = {unit: [*_cut(unit, flows[mine], wanted, behind)] for unit in free}
             found[mine] = [one for unit in found[mine] for one in cut.get(unit, [unit])]
             found[yours] = _folded(listed, families)
     return _as_they_lie(found, flows) if any(unit.stack for unit in found[0]) else None
@@ -60,10 +61,16 @@ def stacked_on_both(known: Correspondence, flows: tuple[Flow, Flow]) -> Sides | 
     free = [
         [unit for unit in units if _is_free(unit, left)] for units, left in zip(known.sides, known.left, strict=True)
     ]
-    wanted = set.intersection(*({held.shape[:1] for unit in units for held in _stackable(unit)} for units in free))
+    held = ([held for unit in units for held in _stackable(unit)] for units in free)
+    wanted = set.intersection(
+        *({extents for one in some for extents in _extents(one, 1, behind=False)} for some in held)
+    )
     if not wanted:
         return None
-    cut = [{unit: [*_cut(unit, flow, wanted)] for unit in units} for units, flow in zip(free, flows, strict=True)]
+    cut = [
+        {unit: [*_cut(unit, flow, wanted, behind=False)] for unit in units}
+        for units, flow in zip(free, flows, strict=True)
+    ]
     found = [
         [one for unit in units for one in parts.get(unit, [unit])]
         for units, parts in zip(known.sides, cut, strict=True)
@@ -148,12 +155,13 @@ def _each(match: UnitMatch) -> Iterator[UnitMatch]:
 def _stackable(unit: HeldUnit) -> Iterator[Held]:
     """Yield the parameters of a unit that may stack others."""
     if unit.loose:
-        yield from (held for held in unit.roles.values() if len(held.shape) > 1 and held.shape[0] > 1)
+        yield from (held for held in unit.roles.values() if len(held.shape) > 1)
 
 
-def _extents(held: Held, deepest: int) -> Iterator[Extents]:
-    """Yield the extents of the first axes along which a parameter may stack others."""
-    return (held.shape[:depth] for depth in range(1, min(deepest + 1, len(held.shape))))
+def _extents(held: Held, deepest: int, behind: bool) -> Iterator[Extents]:
+    """Yield the extents of the first axes, or the last ones, along which a parameter may stack others."""
+    every = (held.shape[-depth:] if behind else held.shape[:depth] for depth in range(1, len(held.shape)))
+    return (extents for extents in itertools.islice(every, deepest) if extents[0] > 1)
 
 
 def _families(units: Units, wanted: Set[Extents]) -> Iterator[tuple[HeldUnit, Extents]]:
@@ -196,23 +204,23 @@ def _folded(units: Units, families: Iterable[HeldUnit]) -> list[HeldUnit]:
     return list(dict.fromkeys(stands.get(unit, unit) for unit in units))
 
 
-def _cut(unit: HeldUnit, flow: Flow, wanted: Set[Extents]) -> Iterator[HeldUnit]:
+def _cut(unit: HeldUnit, flow: Flow, wanted: Set[Extents], behind: bool) -> Iterator[HeldUnit]:
     """Yield a unit with what it stacks as stacks of their own: of a weight and the bias that is added behind it."""
     deepest = max(map(len, wanted))
-    inside = {held: max(wanted & {*_extents(held, deepest)}, key=len, default=()) for held in _stackable(unit)}
+    inside = {held: max(wanted & {*_extents(held, deepest, behind)}, key=len, default=()) for held in _stackable(unit)}
     kinds = grouped(unit.roles, lambda role: inside.get(unit.roles[role], ()))
     for extents, roles in kinds.items():
         if not extents:
             yield attrs.evolve(unit, roles={role: unit.roles[role] for role in roles}) if len(kinds) > 1 else unit
             continue
         places = [*itertools.product(*map(range, extents))]
-        first = attrs.evolve(unit, roles={role: unit.roles[role].lying(at=places[0]) for role in roles})
+        first = attrs.evolve(unit, roles={role: unit.roles[role].lying(at=places[0], behind=behind) for role in roles})
         for part in parts_of(first, flow):
             stack = [
                 attrs.evolve(
                     part,
                     name=".".join((part.name, *map(str, at))),
-                    roles={role: unit.roles[role].lying(at=at) for role in part.roles},
+                    roles={role: unit.roles[role].lying(at=at, behind=behind) for role in part.roles},
                 )
                 for at in places
             ]
