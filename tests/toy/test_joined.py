@@ -106,6 +106,40 @@ def test_one_of_the_layers_that_are_added_up_may_look_like_another(fault: float,
     assert report.aligned is (fault == 1), str(report)
 
 
+class WithMeans(rows.Module):
+    """A convolution of one element on an image and, at each place, the means of its channels."""
+
+    def __init__(self) -> None:
+        self.map, self.out = rows.Conv2d(8, 5, 1), rows.Conv2d(5, 2, 1)
+
+    def forward(self, x: Any) -> Any:
+        x = x.transpose(0, 3, 1, 2)
+        means = x.mean((2, 3)).reshape(2, 4, 1, 1)
+        return self.out(F.tanh(self.map(F.concat([x, x * 0.0 + means], 1)))).mean((2, 3))
+
+
+class MeansApart(columns.Layer):
+    """The same with a convolution of the image, and a layer of the means, added at each place."""
+
+    def __init__(self, fault: float) -> None:
+        self.means, self.image, self.out = columns.Dense(4, 5, False), columns.Conv(4, 5, 1), columns.Conv(5, 2, 1)
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        means = self.means(x.mean((1, 2)) * self.fault).reshape(2, 1, 1, 5)
+        return self.out(F.tanh(self.image(x) + means)).mean((1, 2))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["apart", "joined"])
+@pytest.mark.parametrize("fault", [1.0, 1.01])
+def test_a_convolution_of_one_element_joins_another_and_a_layer(fault: float, turned: bool) -> None:
+    """What is the same at each place needs no convolution (attentive statistics): neither had a counterpart."""
+    image = RNG.standard_normal((2, 3, 3, 4)).astype(np.float32)
+    report = diffed(WithMeans(), MeansApart(fault), image, turned=turned)
+    assert [one.what.taker for one in report.sources] == ["out"] * (fault != 1), str(report)
+    assert report.aligned is (fault == 1), str(report)
+
+
 class Tables(rows.Module):
     """A table for each feature."""
 

@@ -280,8 +280,8 @@ def _taps(unit: HeldUnit, members: Sequence[HeldUnit]) -> bool:
 
 
 def _column(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of one column."""
-    return (shape[0], *shape[2:])
+    """Return the shape of one column; a kernel of one element is none."""
+    return (shape[0], *(shape[2:] if {*shape[2:]} - {1} else ()))
 
 
 def with_norms(packings: Sequence[Packing], graphs: tuple[Graph, Graph], free: Set[HeldUnit]) -> list[Packing]:
