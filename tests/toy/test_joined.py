@@ -212,3 +212,53 @@ def test_a_fault_behind_a_table_that_holds_others_side_by_side_is_not_at_what_it
 
 def test_tables_are_joined_without_inputs() -> None:
     assert padiff.transfer(Tables(), Table(12)).copied == 3
+
+
+class Tokens(rows.Module):
+    """Tokens of a class, of numbers and of choices, and trees behind: a table as large as a parameter beside it."""
+
+    def __init__(self) -> None:
+        self.weight, self.bias, self.table = rows.parameter(4, 6), rows.parameter(5, 6), rows.Embedding(9, 6)
+        self.norm, self.out = rows.LayerNorm(6), rows.Linear(6, 6)
+        self.norm.weight.data[...], self.norm.bias.data[...] = 1, 0
+        self.select, self.shift, self.codes = rows.parameter(6, 3, 2), rows.parameter(3, 2), rows.parameter(2, 3, 1)
+        self.codes.requires_grad = False
+
+    def forward(self, numbers: Any, choices: Any) -> Any:
+        tokens = [self.weight[0:1] + numbers[:, :1] * 0.0]
+        tokens += [numbers[:, n : n + 1] * self.weight[n + 1] + self.bias[n] for n in range(3)]
+        chosen = self.table(type(choices)(choices.data + np.array([0, 4])))
+        tokens += [chosen[:, n] + self.bias[n + 3] for n in range(2)]
+        x = F.tanh(self.out(self.norm(sum(F.tanh(token) * (n + 1.0) for n, token in enumerate(tokens)))))
+        return (x @ self.select.reshape(6, 6)).reshape(6, 3, 2) - self.shift
+
+
+class TokensApart(columns.Layer):
+    """The same with a parameter, or a table, for each of them, and trees whose parameters lie flat."""
+
+    def __init__(self, scale: float) -> None:
+        self.slope, self.start, self.own = columns.weight(3, 6), columns.weight(3, 6), columns.weight(2, 6)
+        self.begin, self.tables = columns.weight(1, 1, 6), columns.Layers(columns.Embed(4, 6), columns.Embed(5, 6))
+        self.norm, self.out = columns.LayerNormalization(6), columns.Dense(6, 6)
+        self.select, self.shift, self.scale = columns.weight(6, 6), columns.weight(6), scale
+
+    def forward(self, numbers: Any, choices: Any) -> Any:
+        tokens = [self.begin[0] + numbers[:, :1] * 0.0]
+        tokens += [numbers[:, n : n + 1] * self.slope[n] + self.start[n] for n in range(3)]
+        tokens += [self.tables[n](type(choices)(choices.data[:, n])) + self.own[n] for n in range(2)]
+        x = F.tanh(self.out(self.norm(sum(F.tanh(token) * (n + 1.0) for n, token in enumerate(tokens)))))
+        return ((x @ self.select) * self.scale - self.shift).reshape(6, 3, 2)
+
+
+def tokens(scale: float, phase: str, *, turned: bool) -> padiff.Report:
+    sides = Tokens(), TokensApart(scale)
+    inputs = RNG.standard_normal((6, 3)).astype(np.float32), np.stack([RNG.integers(0, n, 6) for n in (4, 5)], 1)
+    return padiff.diff(*(sides[::-1] if turned else sides), inputs, phase=phase)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["joined", "apart"])
+@pytest.mark.parametrize("scale", [1.0, 1.01])
+def test_what_joins_nothing_stays_with_its_counterpart_where_others_are_joined_anew(scale: float, turned: bool) -> None:
+    """A table was taken for the parameter of its size, since what lies otherwise would have had no counterpart."""
+    report = tokens(scale, "both", turned=turned)
+    assert [one.what.kind for one in report.sources] == ["output"] * (scale != 1), str(report)

@@ -6,7 +6,7 @@ no shape tells, forcing settles it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 import attrs
 
@@ -50,9 +50,22 @@ def with_joined_first(known: Correspondence, flows: tuple[Flow, Flow]) -> Corres
     gone = {match for one in known.packed if one not in packed for match in one.matches}
     gone |= {one for one in known.one_to_one if all(unit.loose or _is_table(unit) for unit in one.units)}
     freed = attrs.evolve(known, matches=[one for one in known.matches if one not in gone], packed=packed)
-    other = with_last(with_joined(freed, flows), flows)
+    joined = with_joined(freed, flows)
+    # What joins nothing stays with what it was tied to: it may lie otherwise there, and no shape would tie it again.
+    stays = (_with_what_is_left(one, joined.left) for one in known.one_to_one if one in gone)
+    other = with_last(attrs.evolve(joined, matches=[*joined.matches, *(one for one in stays if one.links)]), flows)
     wholes, before = ({one.packing.packed.path for one in some.packed} for some in (other, known))
     return other if wholes - before and sum(map(len, other.left)) <= sum(map(len, known.left)) else known
+
+
+def _with_what_is_left(match: UnitMatch, left: tuple[Set[str], Set[str]]) -> UnitMatch:
+    """Return a match with what it ties of parameters that have no counterpart otherwise."""
+    links = [
+        link
+        for link in match.links
+        if link.reference.parameter.path in left[0] and link.candidate.parameter.path in left[1]
+    ]
+    return attrs.evolve(match, links=links)
 
 
 def with_last(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
