@@ -262,3 +262,11 @@ def test_what_joins_nothing_stays_with_its_counterpart_where_others_are_joined_a
     """A table was taken for the parameter of its size, since what lies otherwise would have had no counterpart."""
     report = tokens(scale, "both", turned=turned)
     assert [one.what.kind for one in report.sources] == ["output"] * (scale != 1), str(report)
+
+
+def test_the_second_run_does_not_ask_what_the_candidate_was_given() -> None:
+    """It was left what the first run had copied to it, as if it came so, and was compared with what it held."""
+    report = tokens(1.0, "forward", turned=False)
+    assert report.aligned, str(report)
+    assert not {"as_given", "merged"} & {note.kind for note in report.notes}, str(report)
+    assert report.transfer is not None

@@ -118,7 +118,9 @@ class Run:
         """Return a run of one step of the same models, not yet begun, in which no optimizer steps."""
         options = attrs.evolve(self.options, optimizers=False, steps=1)
         prepared = attrs.evolve(self.prepared, options=options, tasks=tasks)
-        return Run(prepared, self.progress, self.stack, self.store)
+        other = Run(prepared, self.progress, self.stack, self.store)
+        other.as_given = bool(self.as_given)  # what the candidate holds by now it may have been given here
+        return other
 
     def forward_only(self, why: str) -> None:
         """Leave the backward pass out from now on."""
