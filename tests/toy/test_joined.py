@@ -270,3 +270,40 @@ def test_the_second_run_does_not_ask_what_the_candidate_was_given() -> None:
     assert report.aligned, str(report)
     assert not {"as_given", "merged"} & {note.kind for note in report.notes}, str(report)
     assert report.transfer is not None
+
+
+CODES = np.stack([RNG.integers(0, count, 6) for count in (5, 4, 6)], 1)
+
+
+class Codebooks(rows.Module):
+    """One table of the codes of several books, looked up book by book."""
+
+    def __init__(self) -> None:
+        self.table, self.out = rows.Embedding(15, 4), rows.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        found = (self.table(type(x)(x.data[:, n] + start)) for n, start in enumerate((0, 5, 9)))
+        return self.out(F.tanh(sum(map(F.tanh, found))))
+
+
+class Books(columns.Layer):
+    """The same with a table for each book."""
+
+    def __init__(self, fault: str) -> None:
+        self.tables, self.fault = columns.Layers(*(columns.Embed(count, 4) for count in (5, 4, 6))), fault
+        self.out = columns.Dense(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        shift = {"index": 1}.get(self.fault, 0)
+        found = [self.tables[n](type(x)((x.data[:, n] + shift * (n == 1)) % (5, 4, 6)[n])) for n in range(3)]
+        found[2] = found[2] * (1.01 if self.fault == "scale" else 1.0)
+        return self.out(F.tanh(sum(map(F.tanh, found))))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["joined", "apart"])
+@pytest.mark.parametrize("fault", ["", "index", "scale"])
+def test_a_joined_table_may_be_looked_up_piece_by_piece(fault: str, turned: bool) -> None:
+    """A table of one book was given the indices that the others have in the joined one, and raised an IndexError."""
+    report = diffed(Codebooks(), Books(fault), CODES, turned=turned)
+    assert [one.what.taker for one in report.sources] == ["out"] * bool(fault), str(report)
+    assert report.aligned is (not fault), str(report)

@@ -52,7 +52,7 @@ class Pair:
     def __attrs_post_init__(self) -> None:
         """Match the tensors; what indexes a value of another shape (lengths, a packed batch's order) has no match."""
         given = self.reference.inputs, self.candidate.inputs
-        layers = self._of_one_kind and not self.reference.module.operation
+        layers = self.of_one_kind and not self.reference.module.operation
         self.inputs = pair_leaves(*given, self.same, of_one_kind=layers)
         ours, theirs = ({leaf.token for leaf in call.inputs} for call in (self.reference, self.candidate))
         self.outputs = pair_leaves(
@@ -105,7 +105,8 @@ class Pair:
         return not self.apart and self.reference.leaf and self.candidate.leaf and self._given_another_shape
 
     @property
-    def _of_one_kind(self) -> bool:
+    def of_one_kind(self) -> bool:
+        """Return whether both calls are of layers of one kind."""
         return self.reference.module.kind == self.candidate.module.kind is not None
 
     @property
@@ -132,7 +133,7 @@ class Pair:
     @property
     def misordered(self) -> tuple[tuple[int, int], ...]:
         """Return the inputs of a module of one kind that the sides give it with their axes in another order."""
-        if not self.misfed or not self._of_one_kind:
+        if not self.misfed or not self.of_one_kind:
             return ()
         found = misfits_of(self.reference.inputs, self.candidate.inputs, self.inputs)
         ours, theirs = self.reference.inputs, self.candidate.inputs
@@ -144,7 +145,7 @@ class Pair:
 
         What calls others and is given another shape, says nothing by that of what it gives.
         """
-        if self.apart or not self._of_one_kind or (self._given_another_shape and not self.misfed):
+        if self.apart or not self.of_one_kind or (self._given_another_shape and not self.misfed):
             return ()
         return tuple(misfits_of(self.reference.outputs, self.candidate.outputs, self.outputs))
 

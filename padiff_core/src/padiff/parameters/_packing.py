@@ -15,7 +15,7 @@ from functools import cached_property
 import attrs
 
 from padiff.parameters._arrangements import Arrangement, Rows, orders_of
-from padiff.parameters._groups import LINEAR, Group
+from padiff.parameters._groups import LINEAR, TABLE, Group
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._shapes import bare
 from padiff.parameters._units import Held, HeldUnit
@@ -65,6 +65,11 @@ class Packing:
     def packed(self) -> HeldUnit:
         """Return the packed unit, or the first of several."""
         return self.stripes[0][0]
+
+    @property
+    def of_tables(self) -> bool:
+        """Return whether it is a table that holds others, row behind row: one of them has other indices."""
+        return self.packed.kind == TABLE and not self.along
 
     @property
     def together(self) -> Group:

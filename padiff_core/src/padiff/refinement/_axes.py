@@ -40,12 +40,13 @@ def _with_calls(correspondence: Correspondence, evidence: Evidence) -> Correspon
     modules = [match.modules for match in correspondence.matches if match not in joined]
     calls = align(evidence.trace, evidence.free(correspondence.axes), modules, correspondence.fixed)
     ours, theirs = correspondence.sharing
-    parts = {(match.modules.reference, match.modules.candidate) for match in joined}
+    tables = (match for one in correspondence.packed if one.packing.of_tables for match in one.matches)
+    parts = {(match.modules.reference, match.modules.candidate) for match in (*joined, *tables)}
     none = [
         pair
         for pair in calls.pairs
         if pair.reference.path in ours
         or pair.candidate.path in theirs
-        or (pair.misfits and (pair.reference.path, pair.candidate.path) in parts)  # one looks up what several do
+        or (pair.of_one_kind and (pair.reference.path, pair.candidate.path) in parts)  # one looks up what several do
     ]
     return attrs.evolve(correspondence, calls=calls.without(none) if none else calls)
