@@ -8,6 +8,7 @@ import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.judging._findings import as_one, pair_of, size_in
+from padiff.judging._recorded._moved_weights import behind_another
 from padiff.numerics import ACCUMULATED, epsilon_of
 from padiff.report import Cause, Evidence, Finding, Phase, Place, Verdict
 from padiff.trace import Description
@@ -41,7 +42,7 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
         sent_by = one.phase is Phase.BACKWARD and one.cause is None and not starts(one, alignment)
         again |= sent_by and one.candidate.path in forward and not one.rests_on("gradient_cut")
         again |= one.phase is Phase.FORWARD and one.candidate.path in kept and _is_read(one, alignment)
-        again |= one.rests_on("other_inputs") and pair in behind
+        again |= (one.rests_on("other_inputs") and pair in behind) or behind_another(one, found, alignment)
         again |= pair is not None and _token(one, pair) in (sent | given if _is_end(pair) else given)
         if one.source and not again:
             seen.add(key)

@@ -30,6 +30,7 @@ from padiff.judging._recorded._loss_scale import scaled_alike, with_one_scale
 from padiff.judging._recorded._meter import Measuring, Meter
 from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._recorded._misplaced import misplaced
+from padiff.judging._recorded._moved_weights import else_of_the_inputs, of_moved_weights
 from padiff.judging._recorded._one_fault import (
     as_one_term,
     beside_equal_gradients,
@@ -120,7 +121,7 @@ class Recorded(Gathered):
         extra, idle = of_extra_calls(alignment, traces, step, backward=why is None)
         self.notes += beside(self.notes, idle)
         found = of_other_counts(found, traces, extra, alignment)
-        found = of_called_again(found, alignment, traces, meter.models)
+        found = of_moved_weights(of_called_again(found, alignment, traces, meter.models), leaps)
         alone = why is None and is_loss_alone(found)
         if alone or not any(one.source for one in found):
             found = [beside_equal_gradients(one) for one in found] if alone else found
@@ -130,7 +131,7 @@ class Recorded(Gathered):
             self.stepped |= all(trace.updated and trace.stepped_at is not None for trace in traces)
         self._settings(() if differed else found, [*setting_notes(meter, known)])
         self.unsure.update(unsure_of(meter, known) if why is None else ())
-        found += _uncompared(leaps, alignment, step)
+        found = [*else_of_the_inputs(found), *_uncompared(leaps, alignment, step)]
         if differed or any(one.source for one in params):
             found = [attrs.evolve(one, source=False) for one in found]
         found = [*params, *found]

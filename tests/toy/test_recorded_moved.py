@@ -1,0 +1,123 @@
+"""Compare recorded training loops that go on with weights which moved within the step: by an optimizer, or by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase, Report
+from padiff.testing.toy import functional, rows
+
+SIZE = 6
+
+
+class World(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.last = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, SIZE)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(functional.tanh(self.first(x)))
+
+
+class Agent(rows.Module):
+    """A world model, and an actor that is trained behind it on what that gives by then."""
+
+    def __init__(self) -> None:
+        self.world, self.actor = World(), rows.Linear(SIZE, SIZE)
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+def pair(make: Any) -> tuple[Any, Any]:
+    np.random.seed(0)
+    models = make(), make()
+    padiff.transfer(*models)
+    return models
+
+
+def batches(count: int = 2) -> list[Any]:
+    rng = np.random.default_rng(3)
+    return [rng.standard_normal((5, SIZE)).astype(np.float32) for _ in range(count)]
+
+
+def agent(folder: Path, model: Agent, *, weight: float = 1.0, rate: float = 0.1, shift: float = 0.0) -> None:
+    first, second = rows.SGD(model.world.parameters(), rate), rows.SGD(model.actor.parameters(), 0.1)
+    with padiff.record(model, folder, optimizer=[first, second]) as recorder:
+        for x in batches():
+            out = model.world(rows.Tensor(x.copy()))
+            ((out * out).mean() * np.float32(weight)).backward()
+            first.step()
+            imagined = np.tanh(model.world(rows.Tensor(x.copy())).data)
+            acted = model.actor(rows.Tensor((imagined + np.float32(shift)).astype(np.float32)))
+            (acted * acted).mean().backward()
+            second.step()
+            first.clear()
+            second.clear()
+            recorder.step()
+
+
+def compared(folder: Path, run: Any, models: tuple[Any, Any], **fault: Any) -> Report:
+    run(folder / "a", models[0])
+    run(folder / "b", models[1], **fault)
+    return padiff.compare(folder / "a", folder / "b")
+
+
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [
+        ({"weight": 3.0}, (0, Phase.BACKWARD, "world")),
+        ({"rate": 0.3}, (0, Phase.UPDATE, "world")),
+        ({"shift": 0.3}, (0, Phase.FORWARD, "actor")),
+        ({"weight": 3.0, "shift": 0.3}, (0, Phase.BACKWARD, "world")),
+    ],
+)
+def test_what_a_script_makes_behind_a_step_follows_from_it(tmp_path: Path, fault: Any, place: Any) -> None:
+    """What the world model gave the actor by its new weights was a source: `the inputs themselves differ`."""
+    (source,) = compared(tmp_path, agent, pair(Agent), **fault).sources
+    assert (source.step, source.phase, source.candidate.path) == place
+    assert source.is_caused_by("inputs") is (fault == {"shift": 0.3})
+
+
+def test_right_steps_of_two_optimizers_are_aligned(tmp_path: Path) -> None:
+    report = compared(tmp_path, agent, pair(Agent))
+    assert report.aligned, str(report)
+
+
+def adapted(folder: Path, model: World, *, noise: float = 0.0, passes: int = 3, last: bool = True) -> None:
+    """Adapt the weights within the step, by hand, and give them back in front of the optimizer's step."""
+    optimizer = rows.SGD(model.parameters(), 0.1)
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for x, other in zip(batches(), reversed(batches()), strict=True):
+            for turn, data in enumerate((x, other)):
+                kept = [one.data.copy() for one in model.parameters()]
+                for number in range(passes):
+                    shifted = data + np.float32(noise) * (number == 1)
+                    out = model(rows.Tensor(shifted.astype(np.float32)))
+                    (out * out).mean().backward()
+                    for one in model.parameters():
+                        one.data[...] = one.data - np.float32(0.5) * one.grad
+                    optimizer.clear()
+                for one, value in list(zip(model.parameters(), kept, strict=True))[: 4 if last or turn else 2]:
+                    one.data[...] = value
+            out = model(rows.Tensor(x.copy()))
+            (out * out).mean().backward()
+            optimizer.step()
+            optimizer.clear()
+            recorder.step()
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"), [({}, ""), ({"noise": 0.3}, "inputs"), ({"passes": 4}, "micro_batches"), ({"last": False}, "")]
+)
+def test_what_a_script_makes_of_weights_within_a_step_is_one_source(tmp_path: Path, fault: Any, cause: str) -> None:
+    """A layer whose weights such a fault moved otherwise was a second source, and a third one behind it."""
+    report = compared(tmp_path, adapted, pair(World), **fault)
+    assert len(report.sources) == bool(fault), str(report)
+    for source in report.sources:
+        assert source.step == 0
+        assert (source.cause is not None and source.is_caused_by(cause)) if cause else source.cause is None
