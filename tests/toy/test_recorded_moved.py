@@ -121,3 +121,38 @@ def test_what_a_script_makes_of_weights_within_a_step_is_one_source(tmp_path: Pa
     for source in report.sources:
         assert source.step == 0
         assert (source.cause is not None and source.is_caused_by(cause)) if cause else source.cause is None
+
+
+class Prior(rows.Module):
+    def __init__(self) -> None:
+        self.only = rows.Linear(SIZE, SIZE)
+
+    def forward(self, x: Any) -> Any:
+        return functional.tanh(self.only(x))
+
+
+class States(rows.Module):
+    def __init__(self) -> None:
+        self.cell, self.prior, self.post = rows.Linear(SIZE, SIZE), Prior(), Prior()
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+def states(folder: Path, model: States, *, weight: float = 1.0) -> None:
+    optimizer = rows.SGD(model.parameters(), 0.1)
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for x in batches():
+            state = model.cell(rows.Tensor(x.copy()))
+            prior = model.prior(state)
+            post = model.post(functional.tanh(state))
+            ((prior * prior).mean() + (post * post).mean() * np.float32(weight)).backward()
+            optimizer.step()
+            optimizer.clear()
+            recorder.step()
+
+
+def test_a_gradient_that_a_script_sends_is_judged_by_all_that_it_sends(tmp_path: Path) -> None:
+    """The state's gradient was a source at the first layer of what takes it: it is also of what the script makes."""
+    (source,) = compared(tmp_path, states, pair(States), weight=3.0).sources
+    assert (source.phase, source.candidate.path, source.what.kind) == (Phase.BACKWARD, "post", "output_gradient")

@@ -284,7 +284,8 @@ class Leaps:
             for leaves in pair.taken:
                 spot = Spot("input", pair, pair, ("", ""), *leaves)
                 takers = above, self.gradients[pair.key]
-                met = self._takers.met(spot, takers, takers)
+                sent = (self._ends.of(pair),) if owner is None else ()  # the script makes others of it
+                met = self._takers.met(spot, takers, (*takers, *sent))
                 yield from () if met is None else self._meet(*met)
 
     def _meet(self, spot: Spot, known: Level, takers: tuple[Level, ...]) -> Iterator[Suspicion]:

@@ -143,12 +143,12 @@ class Takers:
         return None
 
     def _follow(self, spot: Spot, key: tuple[int, int]) -> bool:
-        """Return whether the backward pass leads to another taker yet: inside of what gives the tensor, or before."""
+        """Return whether the backward pass leads to another taker yet: inside of what gives it, before, or around."""
         call, takers = spot.pair.candidate, self._takers.get(key)
         if takers is None:
             return False
         last = call.end[0] if spot.what == "output" else call.index - 1
-        return not {one for one in takers if one.index <= last} <= {call, *call.ancestors()}
+        return any(one.index <= last for one in takers if one is not call)
 
 
 _Met = tuple[Spot, Level, tuple[Level, ...]]
