@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nsmallest
 from operator import attrgetter
@@ -20,6 +20,7 @@ from padiff.alignment._sequences import align_sequences
 from padiff.grouping import grouped
 from padiff.trace import Call, Leaf, Trace
 
+Shapes = tuple[tuple[int, ...], ...]
 _MOSTLY = 0.5
 _INNERMOST = 3.0
 _NEAR = 16
@@ -65,10 +66,24 @@ class Anchors:
                     if not call.leaf and call not in {pair[place] for pair in both}:
                         _cover(call, number, covers)
                         number += 1
+        self._leave_what_is_held()
         for key in inside:
             # What is inside of a mapped pair anchors the pair, and is no anchor of its own.
             self._reference.pop(key, None)
             self._candidate.pop(key, None)
+
+    def _leave_what_is_held(self) -> None:
+        """Let no call of a script's cover parameters that its module holds alone, for the script to use them itself.
+
+        Another one of the other side's script covers all else that it does, and takes and gives the same shapes.
+        """
+        covers = self._reference, self._candidate
+        for mine, yours in (covers, covers[::-1]):
+            for call in (call for call in mine if call.parent is None and not call.leaf):
+                inside = set[int]().union(*(mine.get(child, ()) for child in call.children))
+                tops = [other for other in yours if other.parent is None and yours[other] == inside]
+                if any(_borders(other, sorted) == _borders(call, sorted) for other in tops):
+                    mine[call] = inside
 
     def _of_module(self, ours: Sequence[Call], theirs: Sequence[Call]) -> Iterator[tuple[Call, Call]]:
         """Yield which calls of a module are which: inside of calls of the model that are, and of what is beside these.
@@ -327,10 +342,9 @@ def _name(call: Call) -> str:
     return f"{call.path}.{call.module.class_name.rpartition('.')[2]}"
 
 
-def shapes(leaves: Sequence[Leaf]) -> tuple[tuple[int, ...], ...]:
+def shapes(leaves: Sequence[Leaf]) -> Shapes:
     return tuple(leaf.shape for leaf in leaves)
 
 
-def _borders(call: Call) -> tuple[object, ...]:
-    """Return the shapes of a call's first input and of its outputs."""
-    return (shapes(call.inputs[:1]), shapes(call.outputs))
+def _borders(call: Call, order: Callable[[Shapes], object] = tuple) -> tuple[object, ...]:
+    return (shapes(call.inputs[:1]), order(shapes(call.outputs)))

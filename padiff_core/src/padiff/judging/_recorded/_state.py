@@ -39,7 +39,7 @@ def of_recorded_state(leaps: Leaps, known: Correspondence, *, backward: bool) ->
             else:
                 yield one
     for match, users in matches if backward else ():
-        users = users or leaps.alignment.tops  # a script uses what it holds itself
+        users = users or leaps.alignment.tops or leaps.alignment.pairs[:1]  # a script uses what it holds itself
         yield from _gradients(leaps, match, [*users, *_around_left(leaps.alignment, match)])
 
 

@@ -1,0 +1,95 @@
+"""Compare recorded scripts that use parameters themselves, which one model holds in a layer and the other does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase, Report
+from padiff.testing.toy import functional, rows
+
+SIZE = 6
+
+
+class Held(rows.Module):
+    """Prototypes in a layer, or as a matrix, which the script uses; features and scores in either order."""
+
+    def __init__(self, *, layer: bool, swapped: bool = False, more: bool = False) -> None:
+        self.first, self.last = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, 3)
+        if layer:
+            self.proto = rows.Linear(SIZE, 4, bias=False)
+        else:
+            self.proto = rows.parameter(SIZE, 4)
+        self.layer, self.swapped, self.more = layer, swapped, more
+
+    def forward(self, x: Any) -> Any:
+        inner = functional.tanh(self.first(x))
+        scores = self.last(inner)
+        given = (inner, scores) if self.swapped else (scores, inner)
+        return (*given, inner * np.float32(2)) if self.more else given
+
+
+class Both(rows.Module):
+    def __init__(self, **how: Any) -> None:
+        self.student, self.teacher = Held(**how), Held(**how)
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+def scored(model: Held, inner: Any) -> Any:
+    return model.proto(inner) if model.layer else inner @ model.proto
+
+
+def train(folder: Path, model: Both, *, weight: float = 1.0, eps: float = 0.0) -> None:
+    optimizer = rows.SGD(model.student.parameters(), 0.1)
+    rng = np.random.default_rng(3)
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for _ in range(2):
+            x = rng.standard_normal((5, SIZE)).astype(np.float32)
+            given = model.teacher(rows.Tensor(x + np.float32(eps)))[1 - model.teacher.swapped]
+            taught = rows.Tensor(given.data.copy())
+            out, inner = model.student(rows.Tensor(x))[:2][:: 1 - 2 * model.student.swapped]
+            scores = scored(model.student, inner)
+            loss = (out * out).mean() + (scores * scores).mean() * np.float32(weight) + (inner * taught).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.clear()
+            recorder.step(float(loss.data))
+
+
+def compared(folder: Path, fault: Any, **how: Any) -> Report:
+    np.random.seed(0)
+    models = Both(layer=True), Both(layer=False, **how)
+    for ours, theirs in ((models[0].student, models[1].student), (models[0].teacher, models[1].teacher)):
+        for name in ("first", "last"):
+            for one in ("weight", "bias"):
+                getattr(getattr(theirs, name), one).data[...] = getattr(getattr(ours, name), one).data
+        theirs.proto.data[...] = ours.proto.weight.data.T
+    train(folder / "a", models[0])
+    train(folder / "b", models[1], **fault)
+    return padiff.compare(folder / "a", folder / "b")
+
+
+@pytest.mark.parametrize("how", [{}, {"swapped": True}, {"more": True}])
+def test_right_scripts_that_use_what_their_models_hold_are_aligned(tmp_path: Path, how: Any) -> None:
+    """Of models that give as much as they hold nothing was compared but their layers, and padiff itself raised."""
+    report = compared(tmp_path, {}, **how)
+    assert report.aligned, str(report)
+    assert {"student", "teacher"} <= {
+        one.candidate.path for one in report.calls if one.reference and one.candidate
+    } or "more" in how
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "place"), [({"weight": 3.0}, (Phase.LOSS, "")), ({"eps": 0.3}, (Phase.FORWARD, "teacher"))]
+)
+def test_a_fault_of_such_a_script_is_one_source(tmp_path: Path, fault: Any, place: Any, *, swapped: bool) -> None:
+    """It was one at each layer that the model gives, or takes, something of."""
+    (source,) = compared(tmp_path, fault, swapped=swapped).sources
+    assert (source.phase, source.candidate.path) == place
