@@ -93,3 +93,75 @@ def test_a_fault_of_such_a_script_is_one_source(tmp_path: Path, fault: Any, plac
     """It was one at each layer that the model gives, or takes, something of."""
     (source,) = compared(tmp_path, fault, swapped=swapped).sources
     assert (source.phase, source.candidate.path) == place
+
+
+class Actor(rows.Module):
+    """A policy with a head for values inside, or that gives what a script's own critic takes."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self.first, self.norm, self.last = rows.Linear(SIZE, SIZE), rows.LayerNorm(SIZE), rows.Linear(SIZE, 3)
+        if whole:
+            self.value = rows.Linear(SIZE, 1)
+        self.whole = whole
+
+    def forward(self, x: Any) -> Any:
+        inner = functional.tanh(self.norm(self.first(x)) * np.float32(3))
+        return self.last(inner), self.value(inner) if self.whole else inner
+
+
+class Agent(rows.Module):
+    def __init__(self, *, whole: bool) -> None:
+        self.policy, self.frozen = Actor(whole=whole), Actor(whole=False)
+        if not whole:
+            self.critic = rows.Linear(SIZE, 1)
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+def acted(folder: Path, model: Agent, *, goal: float = 1.0, rate: float = 0.1, told: bool = True) -> None:
+    optimizer = rows.SGD([one for one in model.parameters() if one not in model.frozen.parameters()], rate)
+    rng = np.random.default_rng(3)
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for _ in range(2):
+            x = rng.standard_normal((5, SIZE)).astype(np.float32)
+            kept = rows.Tensor(model.frozen(rows.Tensor(x))[0].data.copy())
+            for _ in range(2):
+                out, value = model.policy(rows.Tensor(x))
+                value = value if model.policy.whole else model.critic(value)
+                advantage = (value * value).mean() * np.float32(goal)
+                loss = ((out - kept) * (out - kept)).mean() * advantage + advantage
+                loss.backward()
+                optimizer.step()
+                optimizer.clear()
+            recorder.step(float(loss.data) if told else None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [
+        ({}, None),
+        ({"goal": 2.0}, (0, Phase.BACKWARD, "policy")),
+        ({"rate": 0.2}, (0, Phase.UPDATE, "")),
+    ],
+)
+def test_a_layer_may_be_called_by_one_script_and_the_others_model(tmp_path: Path, fault: Any, place: Any) -> None:
+    """Both models were compared with nothing, and their layers' inputs were taken for what the scripts give."""
+    np.random.seed(0)
+    models = Agent(whole=True), Agent(whole=False)
+    for ours, theirs in ((models[0].policy, models[1].policy), (models[0].frozen, models[1].frozen)):
+        for mine, yours in zip(
+            (ours.first, ours.norm, ours.last), (theirs.first, theirs.norm, theirs.last), strict=True
+        ):
+            mine.weight.data[...] += np.float32(0.1)
+            yours.weight.data[...], yours.bias.data[...] = mine.weight.data, mine.bias.data
+    models[1].critic.weight.data[...] = models[0].policy.value.weight.data
+    models[1].critic.bias.data[...] = models[0].policy.value.bias.data
+    acted(tmp_path / "a", models[0], told=False)
+    acted(tmp_path / "b", models[1], told=False, **fault)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    found = [(one.step, one.phase, one.candidate.path) for one in report.sources]
+    assert found == ([] if place is None else [place]), str(report)
+    assert report.aligned is (place is None)
+    pairs = {(one.reference.path, one.candidate.path) for one in report.calls if one.reference and one.candidate}
+    assert {("policy", "policy"), ("frozen", "frozen"), ("policy.value", "critic")} <= pairs

@@ -3,7 +3,8 @@
 1. What the user maps, or a special transfer matches, is fixed, and nothing inside of it is matched. What a mapping file
    names is fixed too, and what is inside of it is matched.
 2. Calls of modules whose parameters were matched anchor each other, in execution order.
-3. A composite matches the composite that covers the same anchors; wrappers that cover nothing new fold away.
+3. A composite matches the composite that covers the same anchors; wrappers that cover nothing new fold away. Of what
+   scripts call themselves that matches which covers most of the same: one may call a layer that the other's model does.
 4. Between anchors, calls without parameters are matched by a longest common subsequence over kind, shapes and name.
 5. What is left is unmatched, and harmless where the enclosing call agrees.
 
@@ -12,6 +13,7 @@ Operations are matched afterwards: see `with_operations`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
@@ -50,6 +52,10 @@ def align(
             match(ours, theirs, NAMED if anchors.agree(ours, theirs) else NAMED_LOOSELY)
     for ours, theirs in anchors.covering(pairs, taken):
         match(ours, theirs, "holds the same parameters")
+    left = [one for one in reference.tops if one not in pairs], [one for one in candidate.tops if one not in taken]
+    for ours, theirs in itertools.product(*left):
+        if not anchors.apart(ours, theirs) and not anchors.agree(ours, theirs) and _may_match(ours, theirs, alone=True):
+            match(ours, theirs, BY_PLACE)
     _match_between(pairs, anchors, inside)
     matched = {pair.candidate for pair in pairs.values()}
     return Alignment(

@@ -20,7 +20,8 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
     A loss that is another from the same outputs, and what the backward pass starts from. What one setting of a module
     does to its output, and to its buffers; what code that computes something else sends back. What a script gives to a
     model that was made of what differed before, or keeps where it makes a loss of it too. The order in which two
-    optimizers step: each in front of calls that the other side's are behind.
+    optimizers step: each in front of calls that the other side's are behind. A loss of what several modules give, which
+    sends other gradients to each of them.
     """
     first = [one for one in found if one.source and starts(one, alignment)]
     begun = (pair for one in first if (pair := pair_of(one, alignment)) is not None)
@@ -31,12 +32,13 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
     forward = {one.candidate.path for one in found if one.source and one.phase is Phase.FORWARD}
     kept = {one.candidate.path for one in found if one.source and one.phase is Phase.BUFFER and one.cause is not None}
     behind, lost = _behind(found, alignment), any(one.source and one.phase is Phase.LOSS for one in found)
+    begins = [one for one in first if one.cause is None]
     seen: set[tuple[str | None, str]] = set()
     told = []
     for one in _with_the_loss(found, first):
         timed = one.is_caused_by("stepped_before")
         key, pair = ("", "timed") if timed else (one.candidate.path, str(one.cause)), pair_of(one, alignment)
-        again = one.cause is not None and key in seen
+        again = (one.cause is not None and key in seen) or one in begins[1:]
         kept_too = one.phase is Phase.BUFFER and one.cause is None
         again |= kept_too and (one.candidate.path in forward or (lost and pair is None))
         sent_by = one.phase is Phase.BACKWARD and one.cause is None and not starts(one, alignment)

@@ -306,12 +306,10 @@ def _before_backward(judged: Sequence[Finding], ends: Sequence[Finding]) -> Iter
 
 
 def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
-    """Return whether a script makes its loss of a tensor, where both runs hold theirs: by that it is judged.
-
-    One model returns logits, the other what the loss is the mean of.
-    """
-    held = all(trace.loss is not None and trace.gradients for trace in traces)
-    return held and leaf.token in traces[side].gradients
+    """Return whether what a script makes of a tensor is judged, by its loss, or by gradients: a part may give more."""
+    part = all(call.path for call in traces[side].tops)
+    made = leaf.token in traces[side].gradients and all(trace.loss is not None for trace in traces)
+    return all(trace.gradients for trace in traces) and (part or made)
 
 
 def _is_output(one: Suspicion) -> bool:
