@@ -158,3 +158,33 @@ def test_what_one_side_trains_a_step_later_is_frozen_there(tmp_path: Path, noise
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert (source.step, source.phase, source.candidate.path) == (1, Phase.BACKWARD, "0")
     assert (source.cause.name, source.cause.parameters["side"]) == ("frozen", "candidate")
+
+
+@pytest.mark.parametrize(
+    ("share", "decay", "aligned"), [(0.0, 0.0, True), (0.0, 0.1, False), (1e-3, 0.0, False), (0.0, 0.0, None)]
+)
+def test_layers_may_be_frozen_by_zeros(tmp_path: Path, share: float, decay: float, aligned: bool | None) -> None:
+    """A right script that steps layers by zeros was a source, beside one that freezes them until the second step."""
+    np.random.seed(0)
+    models = tuple(rows.Sequential(Block(), Block()) for _ in range(2))
+    x = np.random.default_rng(0).standard_normal((5, SIZE)).astype(np.float32)
+    padiff.transfer(*models, x)
+    for side, (model, name) in enumerate(zip(models, "ab", strict=True)):
+        optimizer = rows.SGD(model.parameters(), 0.1, weight_decay=decay * side)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            for step in range(2):
+                first = next(iter(model))
+                frozen = step < (1 if side and aligned is None else 2)
+                for parameter in first.parameters():
+                    parameter.requires_grad = bool(side) or not frozen
+                out = model(rows.Tensor(x.copy()))
+                (out * out * np.linspace(0, 1, SIZE, dtype=np.float32)).sum().backward()
+                for parameter in first.parameters() if side and frozen else ():
+                    parameter.grad = parameter.grad * np.float32(share)
+                optimizer.step()
+                optimizer.clear()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (aligned is True), str(report)
+    assert len(report.sources) == (aligned is not True), str(report)
+    assert (aligned is not True) or "unused_gradients" in {note.kind for note in report.notes}

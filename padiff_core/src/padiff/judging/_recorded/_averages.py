@@ -57,12 +57,19 @@ def _is_idle(path: str, trace: Trace) -> bool:
 
 
 def is_untouched(link: Link, meter: Meter) -> bool:
-    """Return whether both sides' optimizers step others, and leave a parameter as it is."""
-    if any(path in trace.handed or not trace.handed for path, trace in zip(_paths(link), meter.traces, strict=True)):
+    """Return whether both sides' optimizers step others, and leave a parameter as it is: they have zeros at most."""
+    sides = list(zip(_paths(link), meter.traces, strict=True))
+    if any(_is_handed(path, trace) or not trace.handed for path, trace in sides):
         return False
     values = zip(*(meter.held(link, when) for when in ("before", "updated")), strict=True)
     both = [tuple(map(projected, one)) for one in values]
     return all(a is not None and b is not None and np.array_equal(a, b) for a, b in both)
+
+
+def _is_handed(path: str, trace: Trace) -> bool:
+    """Return whether an optimizer is given a gradient of a parameter that may move it."""
+    known = trace.summaries.get(trace.handed.get(path, 0))
+    return path in trace.handed and (known is None or known.norm != 0)
 
 
 def _paths(link: Link) -> tuple[str, str]:

@@ -230,6 +230,24 @@ def frozen_in(leaps: Leaps, known: Correspondence) -> dict[str, bool]:
     return found
 
 
+def beside_unused(told: Sequence[Suspicion], leaps: Leaps, known: Correspondence) -> list[Suspicion]:
+    """Return what differs backward, without gradients that one side alone gets, and that no optimizer steps by.
+
+    One side freezes layers, the other steps them by zeros: what leads to these alone gets gradients there alone.
+    """
+    links = [link for _, link in known.links if not link.buffer]
+    lone = [link for link in links if len({*_got(leaps, link, "parameter_gradients")}) > 1]
+    if not lone or not all(_unused_of(leaps, link) for link in lone):
+        return list(told)
+
+    def is_lone(one: Suspicion) -> bool:
+        tokens = () if one.spot is None else (one.spot.reference.token, one.spot.candidate.token)
+        traces = leaps.meter.traces
+        return len({token in trace.gradients for token, trace in zip(tokens, traces, strict=False)}) > 1
+
+    return [one for one in told if one.arises or not is_lone(one)]
+
+
 def of_uncalled_state(
     told: Sequence[Suspicion], findings: Sequence[Finding], known: Correspondence, leaps: Leaps
 ) -> list[Finding]:

@@ -49,6 +49,7 @@ from padiff.judging._recorded._script_notes import (
 )
 from padiff.judging._recorded._sent_alike import by_rows
 from padiff.judging._recorded._state import (
+    beside_unused,
     frozen_in,
     frozen_together,
     gradients_of,
@@ -194,7 +195,7 @@ class Recorded(Gathered):
     def _backward(self, leaps: Leaps, known: Correspondence, *, backward: bool) -> list[Suspicion]:
         """Return what differs backward, and in the models' state."""
         leaps.frozen = frozen_in(leaps, known)
-        told = list(leaps.backward()) if backward else []
+        told = beside_unused(list(leaps.backward()), leaps, known) if backward else []
         for kind in dict.fromkeys(leaps.magnified.values()):
             if not any(note.kind == kind for note in self.notes):
                 paths = [pair.candidate.path for pair, how in leaps.magnified.items() if how == kind]
