@@ -61,7 +61,6 @@ class Leaps:
         """Every value that is not equal, forward and backward."""
         self.compared: set[int] = set()
         """Tokens of the reference whose values were compared."""
-        self.random = False  # whether the runs draw random numbers
         self.magnified: dict[Pair, Magnified] = {}
         """Calls behind which gradients differ by rounding alone, however far, and why."""
         self.left_out: dict[str, dict[str, None]] = {}
@@ -185,7 +184,6 @@ class Leaps:
         level.eps, level.cast = size.eps, max(level.cast, known.cast)
         level.random, level.drift = known.random or ruling.verdict is Verdict.STOCHASTIC, known.drift
         level.rounded = min(size.error, FLOORS * known.rounded) if ruling.verdict is Verdict.ROUNDING else 0.0
-        self.random |= level.random
         level.differs = ruling.verdict is Verdict.DIFFERS
         level.vaguely(known, size.least)
         if ruling.verdict not in AGREEING:
