@@ -76,9 +76,11 @@ def unhidden(run: Run, known: Correspondence, trace: Trace) -> Outcome | None:
 
     ``trace`` is the reference's: what gets no gradient there is hidden.
     """
+    if run.unhidden or is_recorded(run.reference):
+        return None
     shown = ([_shown(task, hidden) for task in run.tasks] for hidden in _hidden(trace))
     ours, theirs = next(filter(all, shown), (None, None))
-    if run.unhidden or is_recorded(run.reference) or ours is None or theirs is None:
+    if ours is None or theirs is None:
         return None
     other = run.again((ours, theirs))
     other.unhidden = True
@@ -95,7 +97,7 @@ def unhidden(run: Run, known: Correspondence, trace: Trace) -> Outcome | None:
 def _hidden(trace: Trace) -> list[Positions]:
     """Return the positions at which values have gradients of zeros, those of the most values first."""
     keys = [key for key in dict.fromkeys(trace.gradients.values()) if key >= 0]
-    looked = (trace.array(key) for key in keys[:: -(-len(keys) // _LOOKED) or 1])
+    looked = (trace.array(key) for key in keys[:: 1 + len(keys) // _LOOKED])
     found = [one for gradient in looked if not gradient.all() and (one := _positions(gradient == 0)) is not None]
     alike = grouped(found, lambda one: (one.hidden.shape, one.hidden.tobytes(), one.lines_first))
     return [some[0] for some in sorted(alike.values(), key=len, reverse=True)]

@@ -246,21 +246,21 @@ def size_beside_masks(spot: Spot, size: Size, traces: Traces) -> Size | None:
 def size_beside_hidden(spot: Spot, size: Size, traces: Traces) -> Size | None:
     """Return how far apart a value that differs is at positions that some gradient comes to, on either side.
 
-    None where it differs at no other. What the model returns is compared as it is.
+    None where it differs at no other. What the script is given is compared as it is.
     """
-    returned = any(leaf.token == spot.reference.token for leaf in traces[0].root.outputs)
+    returned = any(leaf.token == spot.reference.token for call in traces[0].tops for leaf in call.outputs)
     both = None if returned else _both(spot, size, traces)
     keys = traces[0].gradients.get(spot.reference.token, -1), traces[1].gradients.get(spot.candidate.token, -1)
     if both is None or min(keys) < 0:
         return None
     sent = traces[0].array(keys[0]), traces[1].array(keys[1])
-    if (
-        len({array.shape for array in (*both, *sent)}) > 1
-        or (found := hidden_positions((sent[0] == 0) & (sent[1] == 0))) is None
-    ):
+    alike = len({array.shape for array in (*both, *sent)}) == 1
+    found = hidden_positions((sent[0] == 0) & (sent[1] == 0)) if alike else None
+    if found is None:
         return None
     axes, hidden = found
-    seen = np.broadcast_to(np.expand_dims(~hidden, [at for at in range(both[0].ndim) if at not in axes]), both[0].shape)
+    others = [axis for axis in range(sent[0].ndim) if axis not in axes]
+    seen = np.broadcast_to(np.expand_dims(~hidden, others), sent[0].shape)
     rest = attrs.evolve(size, difference=difference(both[0][seen], both[1][seen]))
     return rest if rest.error < size.error else None
 
