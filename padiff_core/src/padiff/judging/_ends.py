@@ -69,10 +69,12 @@ def differing_where(trace: Trace, outputs: Mapping[int, tuple[Array, Array]]) ->
         fits = [(name, one) for name, one in given if one.ndim and ours.shape[: one.ndim] == one.shape]
         if not (bound and fits and ours.shape == theirs.shape and difference(ours, theirs).rel_l2 > bound):
             continue
+        wide = ours.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # of infinities, which are equal, or differ as NaN does
+            both = np.where(ours == theirs, 0.0, wide - theirs), np.where(np.isfinite(wide), wide, 0.0)
         for name, array in fits:
-            both = (np.reshape(one, (*array.shape, -1)) for one in (ours.astype(np.float64) - theirs, ours))
-            apart, whole = (np.linalg.norm(one, axis=-1) for one in both)
-            differs = apart > bound * whole
+            apart, whole = (np.linalg.norm(one.reshape(*array.shape, -1), axis=-1) for one in both)
+            differs = ~(apart <= bound * whole)
             if differs.any() and np.array_equal(array == array[differs][0], differs) and not differs.all():
                 value = array[differs][0].item()
                 yield Note("differs_where", {"output": index, "input": name, "value": value})
