@@ -94,3 +94,46 @@ def test_a_fault_is_told_at_its_place_alone(fault: str, value: str) -> None:
     torch.manual_seed(0)
     report = padiff.diff(Encoder(), Sentences(fault), (IDS,))
     assert [str(one.what) for one in report.sources] == [value], str(report)
+
+
+class Read(torch.nn.Module):
+    """Reads words as far as they go, and weighs what it has of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.cell = torch.nn.Embedding(30, WIDTH), torch.nn.GRU(WIDTH, WIDTH, batch_first=True)
+        self.score, self.head = torch.nn.Linear(WIDTH, 1), torch.nn.Linear(WIDTH, 5)
+
+    def forward(self, ids: Any, lengths: Any) -> Any:
+        packed = torch.nn.utils.rnn.pack_padded_sequence(
+            self.words(ids), lengths, batch_first=True, enforce_sorted=False
+        )
+        x, _ = torch.nn.utils.rnn.pad_packed_sequence(self.cell(packed)[0], batch_first=True, total_length=WORDS)
+        over = torch.arange(WORDS) >= lengths[:, None]
+        return self.head((self.score(x).masked_fill(over[..., None], -1e9).softmax(1) * x).sum(1))
+
+
+class ReadOn(paddle.nn.Layer):
+    """Reads on where words are over, so that its last state is another one, and counts nothing of that."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.tokens, self.rnn, self.fault = paddle.nn.Embedding(30, WIDTH), paddle.nn.GRU(WIDTH, WIDTH), fault
+        self.weigh, self.out = paddle.nn.Linear(WIDTH, 1), paddle.nn.Linear(WIDTH, 5)
+
+    def forward(self, ids: Any, lengths: Any) -> Any:
+        counts = (paddle.arange(WORDS) < lengths.unsqueeze(-1)).astype("float32").unsqueeze(-1)
+        x = self.rnn(self.tokens(ids))[0] * counts
+        share = paddle.nn.functional.softmax(self.weigh(x) + (1 - counts) * -1e9, 1)
+        share = share * 1.02 if self.fault == "scaled" else share
+        return self.out((share * x).sum(1))
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, np.array([5, 5, 5])], ids=["several lengths", "one length"])
+def test_a_last_state_that_nothing_reads_is_no_source(lengths: Any) -> None:
+    torch.manual_seed(0)
+    ids = np.random.default_rng(1).integers(1, 30, (3, WORDS))
+    report = padiff.diff(Read(), ReadOn(), (ids, lengths))
+    assert report.aligned, str(report)
+    report = padiff.diff(Read(), ReadOn("scaled"), (ids, lengths))
+    assert len(report.sources) == 1, str(report)

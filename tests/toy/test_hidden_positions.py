@@ -72,6 +72,7 @@ class Averaged(rows.Module):
 HIDING = {
     "mask": (1, WORDS, SEEN),
     "lengths": (1, WORDS, LENGTHS),
+    "the same lengths": (1, WORDS, np.array([3, 3, 3])),
     "positions first": (0, WORDS.transpose(1, 0, 2), SEEN.transpose(1, 0, 2)),
     "positions first, mask batch first": (0, WORDS.transpose(1, 0, 2), SEEN),
 }

@@ -98,15 +98,15 @@ def _is_right_where_read(judge: Judge, suspicion: Suspicion) -> bool:
 def is_hidden(suspicion: Suspicion, trace: Trace) -> bool | None:
     """Return whether a value that the code in between makes may be read by nothing, in part.
 
-    No gradient comes to some of its elements, or to none since it is a mask or an index. None where nothing tells: of
-    another value, and behind zeros.
+    No gradient comes to some of its elements, or to none, since it is a mask or an index, or nothing takes it. None of
+    another value, and behind zeros, where nothing tells.
     """
     spot = suspicion.spot
     if suspicion.phase is not Phase.FORWARD or spot is None or contrasted(suspicion.pair):
         return None
     gradient = trace.gradient(spot.reference)
     if gradient is None:
-        return None if spot.reference.differentiable else True
+        return True
     return not gradient.all() if gradient.any() else None
 
 
