@@ -20,7 +20,6 @@ from padiff.alignment._sequences import align_sequences
 from padiff.grouping import grouped
 from padiff.trace import Call, Leaf, Trace
 
-Shapes = tuple[tuple[int, ...], ...]
 _MOSTLY = 0.5
 _INNERMOST = 3.0
 _NEAR = 16
@@ -342,9 +341,10 @@ def _name(call: Call) -> str:
     return f"{call.path}.{call.module.class_name.rpartition('.')[2]}"
 
 
-def shapes(leaves: Sequence[Leaf]) -> Shapes:
+def shapes(leaves: Sequence[Leaf]) -> tuple[tuple[int, ...], ...]:
     return tuple(leaf.shape for leaf in leaves)
 
 
-def _borders(call: Call, order: Callable[[Shapes], object] = tuple) -> tuple[object, ...]:
+def _borders(call: Call, order: Callable[..., object] = tuple) -> tuple[object, ...]:
+    """Return the shapes of a call's first input and of its outputs, these in an ``order``."""
     return (shapes(call.inputs[:1]), order(shapes(call.outputs)))

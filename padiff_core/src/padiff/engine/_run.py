@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import attrs
@@ -179,7 +179,7 @@ class Run:
         free = evidence.seen or evidence.free(known.axes)
         self.outcome.notes += evidence.notes
         self.outcome.gather(
-            step, known, trace, free, judge, arrays_of(self.tasks[1]), partial(unhidden, self, known, trace)
+            step, known, trace, free, judge, arrays_of(self.tasks[1]), cache(partial(unhidden, self, known, trace))
         )
         sides = evidence.reference, evidence.side(known.axes)
         ours, theirs = self.tasks

@@ -198,7 +198,7 @@ def hidden_note(suspicion: Suspicion) -> Note:
     return _note_on("hidden_alone", suspicion)
 
 
-def untold(notes: Iterable[Note], known: Sequence[Note]) -> list[Note]:
+def new_notes(notes: Iterable[Note], known: Sequence[Note]) -> list[Note]:
     """Return the notes on values that were not told already, in a step before: by how much they differ apart."""
     told = {(one.kind, one.data.get("value"), one.candidate) for one in known}
     return [one for one in notes if (one.kind, one.data["value"], one.candidate) not in told]

@@ -255,7 +255,7 @@ NOTES: Mapping[str, Phrase] = {
     ),
     "hidden_positions": (
         "in {modules:few} values differ at positions that no gradient comes to on either side, as behind a mask: these "
-        "are not compared, as nothing that was recorded depends on them"
+        "are not compared, since no recorded gradient depends on them"
     ),
     "harmless": (
         "{value} differs by {rel_l2:.2g}, and of all that the models give nothing does, in values and gradients: "

@@ -29,7 +29,7 @@ from padiff.judging._forced._unread import unread_inputs
 from padiff.judging._forced._wholes import Ends, Gradients, Runs
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
-from padiff.judging._notes import harmless_note, hidden_note, notes_of, tf32_notes, untold
+from padiff.judging._notes import harmless_note, hidden_note, new_notes, notes_of, tf32_notes
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import rule_of, rule_of_numbers
 from padiff.kinds import CATALOGUE
@@ -87,7 +87,7 @@ class Outcome(Gathered):
             judge.unproven |= bool(idle)
             hidden = [] if idle else hidden_alone(judge, suspicions, unhidden, beside=unequal)
             notes = [harmless_note(one, hidden=bool(is_hidden(one, trace))) for one in idle]
-            self.notes += untold([*notes, *map(hidden_note, hidden)], self.notes)
+            self.notes += new_notes([*notes, *map(hidden_note, hidden)], self.notes)
             idle += hidden
             suspicions = [one for one in suspicions if one not in idle]
             spots = [one.spot.key for one in idle if one.spot is not None]

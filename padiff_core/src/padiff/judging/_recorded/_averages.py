@@ -68,8 +68,9 @@ def is_untouched(link: Link, meter: Meter) -> bool:
 
 def _is_handed(path: str, trace: Trace) -> bool:
     """Return whether an optimizer is given a gradient of a parameter that may move it."""
-    known = trace.summaries.get(trace.handed.get(path, 0))
-    return path in trace.handed and (known is None or known.norm != 0)
+    key = trace.handed.get(path)
+    known = None if key is None else trace.summaries.get(key)
+    return key is not None and (known is None or known.norm != 0)
 
 
 def _paths(link: Link) -> tuple[str, str]:

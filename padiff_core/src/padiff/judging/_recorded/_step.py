@@ -17,7 +17,7 @@ from padiff.judging._extra_calls import beside, of_called_again, of_extra_calls
 from padiff.judging._findings import at_home, finding_at, merged
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
-from padiff.judging._notes import harmless_note, notes_of, other_bytes, same_bytes, untold
+from padiff.judging._notes import harmless_note, new_notes, notes_of, other_bytes, same_bytes
 from padiff.judging._parameters import constant_notes, parameter_findings
 from padiff.judging._parts import part_notes
 from padiff.judging._recorded._alike import likened_here
@@ -257,7 +257,7 @@ class Recorded(Gathered):
         agree = bool(measured) and all(one.error <= SAME(one.eps) for one in measured)
         if not agree or (len(measured) < len(sizes) and not all(map(_is_output, inside))):
             return told
-        self.notes += untold(map(harmless_note, inside), self.notes)
+        self.notes += new_notes(map(harmless_note, inside), self.notes)
         return [one for one in told if one not in inside]
 
     def _parameters(self, meter: Meter, known: Correspondence) -> list[Finding]:
