@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -260,3 +261,26 @@ def test_layers_whose_weights_alone_are_used_are_matched(fault: str) -> None:
         "": set(), "scale": {None}, "trained": {"frozen"}
     }[fault], str(report)  # fmt: skip
     assert not fault or str(report).startswith("not aligned: 1 source in 3 places" if fault == "trained" else "not")
+
+
+class Gained(rows.Linear):
+    """A layer of the framework's with one parameter more."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(WIDTH, width)
+        self.gain = rows.parameter(width, at=1.0, scale=0.3)
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * self.gain
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+def test_a_layer_may_hold_more_than_its_rule_names(factor: float) -> None:
+    """By names what is held beside hid the layer itself: of a copy no weight had a counterpart."""
+    ours = rows.Sequential(Gained(WIDTH), rows.Tanh(), Gained(3))
+    theirs = copy.deepcopy(ours)
+    theirs[0].gain.data = ours[0].gain.data * factor
+    report = padiff.diff(ours, theirs, TOKENS, transfer=False)
+    assert report.aligned == (factor == 1.0), str(report)
+    assert {source.candidate.path for source in report.sources} == (set() if report.aligned else {"0"}), str(report)
+    assert padiff.diff(ours, theirs, TOKENS).transfer.copied == 6

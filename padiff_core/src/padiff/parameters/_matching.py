@@ -18,6 +18,7 @@ from padiff.alignment import (
     renumbered,
     similarity,
 )
+from padiff.grouping import grouped
 from padiff.parameters._roles import FULL, UnitMatch, link_roles
 from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
@@ -30,13 +31,17 @@ _NEVER = -99
 
 def same_names(reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit]) -> list[UnitMatch] | None:
     """Return the matches where both models name their units alike and all of them fit, else None."""
-    ours, theirs = (
-        {f"{name} {unit.name}": unit for name, unit in zip(_named(units), units, strict=True)}
-        for units in (reference, candidate)
-    )
-    if ours.keys() != theirs.keys():
+    ours, theirs = (_by_name(units) for units in (reference, candidate))
+    if {name: len(some) for name, some in ours.items()} != {name: len(some) for name, some in theirs.items()}:
         return None
-    return _all_fit((unit, theirs[name]) for name, unit in ours.items())
+    return _all_fit(pair for name, some in ours.items() for pair in zip(some, theirs[name], strict=True))
+
+
+def _by_name(units: Sequence[HeldUnit]) -> dict[tuple[str, str], list[HeldUnit]]:
+    """Return units by name: what a module holds beside the layer that a rule names is called as that is."""
+    named = zip(_named(units), units, strict=True)
+    found = grouped(named, lambda one: (one[0], one[1].name))
+    return {name: [unit for _, unit in some] for name, some in found.items()}
 
 
 def same_order(reference: Sequence[HeldUnit], candidate: Sequence[HeldUnit]) -> list[UnitMatch] | None:
