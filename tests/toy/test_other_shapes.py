@@ -556,3 +556,61 @@ def test_a_fault_that_lets_others_fold_otherwise_is_named(folds: int) -> None:
     first, *further = report.sources
     assert (first.candidate.path, first.between) == ("", ("stem", "stem")), str(report)
     assert not further or folds == 4, str(report)
+
+
+def shortening(base: Any, linear: Any, count: int, factor: float = 1.0) -> Any:
+    """Return a model that keeps so many of its tokens in one block; the next one gives a mean beside what it makes.
+
+    Without a factor it returns no such mean.
+    """
+
+    class Front(base):
+        def __init__(self) -> None:
+            self.linear = linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = F.tanh(self.linear(x))
+            return x + y, y[:, -2:]
+
+    class Down(base):
+        def __init__(self) -> None:
+            self.linear = linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x[:, :count])
+
+    class Coded(base):
+        def __init__(self) -> None:
+            self.linear = linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = F.tanh(self.linear(x))
+            return y, (y * y).mean() * (factor or 1.0)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.front, self.down, self.coded = Front(), Down(), Coded()
+
+        def forward(self, x: Any) -> Any:
+            x, last = self.front(x)
+            x, size = self.coded(self.down(x))
+            return (x, size, last) if factor else (x, last)
+
+    return Model()
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.0])
+def test_what_is_made_of_a_value_of_another_size_is_no_source_beside_what_gives_it(factor: float) -> None:
+    """The mean was a source of its own; without it a gradient in front of the block was."""
+    ours = shortening(rows.Module, rows.Linear, 4, factor)
+    report = padiff.diff(ours, shortening(columns.Layer, columns.Dense, 3, factor), TOKENS)
+    (source,) = report.sources
+    assert source.candidate.path == "down", str(report)
+    mean = [finding for finding in report.findings if finding.candidate.path == "coded"]
+    assert bool(mean) is bool(factor), str(report)
+
+
+def test_a_wrong_mean_of_a_value_of_the_right_size_is_a_source() -> None:
+    ours = shortening(rows.Module, rows.Linear, 4)
+    (source,) = padiff.diff(ours, shortening(columns.Layer, columns.Dense, 4, 2.0), TOKENS).sources
+    assert source.candidate.path == "coded", str(source)

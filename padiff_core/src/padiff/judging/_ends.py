@@ -162,11 +162,8 @@ def unmatched_outputs(alignment: Alignment, step: int, judged: Callable[[int, Le
     """
     root = alignment.of_reference(alignment.pairs[0].reference)
     assert root is not None
-    caches = _lone_caches(root)
-    left = [[leaf for leaf in _left(root, side) if leaf not in caches[side]] for side in (0, 1)]
-    at = {leaf.path: leaf for leaf in left[1]}  # what stands there may differ in shape, or in the sort of dtype
-    together = [(leaf, at[leaf.path]) for leaf in left[0] if leaf.path in at]
-    for ours, theirs in together:
+    left = _without_counterpart(root)
+    for ours, theirs in reshaped_outputs(root):
         left[0].remove(ours)
         left[1].remove(theirs)
         home, index = _maker(alignment, ours, theirs) or _where_shapes_change(alignment)
@@ -182,6 +179,21 @@ def unmatched_outputs(alignment: Alignment, step: int, judged: Callable[[int, Le
             others = root.candidate.outputs if side == "reference" else root.reference.outputs
             data = {"side": side, "tensors": described(found), "others": described(others)}
             yield _missing(root, "missing_output", data, found[0], call.outputs.index(found[0]), side, step, len(found))
+
+
+def reshaped_outputs(root: Pair) -> list[tuple[Leaf, Leaf]]:
+    """Return the outputs that both models return at one place, in another shape or as another sort of dtype."""
+    ours, theirs = _without_counterpart(root)
+    at = {leaf.path: leaf for leaf in theirs}
+    return [(leaf, at[leaf.path]) for leaf in ours if leaf.path in at]
+
+
+def _without_counterpart(root: Pair) -> tuple[list[Leaf], list[Leaf]]:
+    """Return the tensors that each model returns without a counterpart, but for caches of one side alone."""
+    ours, theirs = (
+        [one for one in _left(root, side) if one not in caches] for side, caches in enumerate(_lone_caches(root))
+    )
+    return ours, theirs
 
 
 def makes_the_loss(traces: tuple[Trace, Trace], root: Pair, side: int, leaf: Leaf) -> bool:

@@ -162,7 +162,7 @@ class Judge:
                 found.append(suspicion)
         if rough:
             return found
-        found = [one for one in found if not self._openings.explain(one)]
+        found = self._openings.explained(found)
         if all(check.close is None for check in self.forced.checks):
             found += sampled_values(self.settler, self._read, found)
         return sorted(found, key=lambda suspicion: suspicion.order)
@@ -212,20 +212,18 @@ class Judge:
                 suspect = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_SENT)
             if check.backward and suspect and not self._only_compares(check):
                 cut = cut_side(check.spot.reference, check.spot.candidate)
-                if cut is None:
-                    suspicion = self._gradient_fault(check, expected, excused)
-                else:
-                    suspicion = cuts.suspicion(check, cut, excused)
-                if suspicion is not None:
-                    found.append(suspicion)
+                fault = cuts.suspicion(check, cut, excused) if cut else self._gradient_fault(check, expected, excused)
+                if fault is not None:
+                    found.append(fault)
         if all(check.close is None for check in self.forced.checks):
             found += sampled_gradients(self.settler, [*forward, *found])
         found = [*of_inputs(self, excused | narrow | set(cuts.told)), *found]
         found = [with_cut(one, self.alignment) for one in found if cuts.told.get(one.pair.key, one) is one]
         # What no call does by itself is what the whole model does: where some code differs, that is why.
         whole = [one for one in found if one.ruling.rests_on("whole_model_only")]
-        settled = [one for one in (*forward, *found) if one.verdict is Verdict.DIFFERS and one not in whole]
-        return without_starved([one for one in found if one not in whole] if settled else found, self.forced)
+        settled = any(one.verdict is Verdict.DIFFERS and one not in whole for one in (*forward, *found))
+        left = [one for one in found if one not in whole] if settled or self._openings.reshapes else found
+        return without_starved(left, self.forced)
 
     def _only_compares(self, check: Check) -> bool:
         """Return whether a gradient comes to a mask on one side alone: the other compares it, and needs none.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 
 import attrs
 
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Bench, Check, Reader, Replayed, Spot
+from padiff.judging._ends import reshaped_outputs
 from padiff.judging._forced._replays import Replays
 from padiff.judging._shapes import other_shape, sides_described
 from padiff.judging._suspicion import Ruling, Suspicion, value_at
@@ -48,6 +49,8 @@ class Openings:
         """
         if suspicion.spot is None or not self._pairs:
             return suspicion
+        if self._is_right(self._with_its_inputs(suspicion.pair), read, truth):
+            return attrs.evolve(suspicion, arises=False)
         alignment = self._bench.alignment
         openings = sorted(_openings(suspicion.pair, suspicion.spot.pair, self._pairs, alignment), key=_place)
         taken = [one for one in openings if one[1] == "inputs"]  # of further ones the first may be why
@@ -57,8 +60,7 @@ class Openings:
                 partial(self._given, suspicion.pair, opening),
                 lambda run: 0 if run is None else run.size,
             )
-            found = None if run is None else read(run, False)
-            if found is not None and not is_suspect(difference(truth, found), truth.dtype):
+            if self._is_right(run, read, truth):
                 self._whys.append((suspicion.pair, opening[0]))
                 call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
                 name = f"{opening[1].removesuffix('s')} of {opening[0].reference.path}"
@@ -68,7 +70,21 @@ class Openings:
         first = next((one for one in left if self._persists(one, suspicion.pair)), None)
         return suspicion if first is None else _at(suspicion, first, alignment)
 
-    def explain(self, suspicion: Suspicion) -> bool:
+    @cached_property
+    def reshapes(self) -> bool:
+        """Return whether the model gives something in another shape: that is told where it is made."""
+        return bool(reshaped_outputs(self._bench.alignment.pairs[0]))
+
+    def explained(self, found: Sequence[Suspicion]) -> list[Suspicion]:
+        """Return suspicions without those that follow from what is moved.
+
+        What follows from what its call is given arises there all the same where nothing else tells of that.
+        """
+        left = [one for one in found if not self._is_explained(one)]
+        told = self.reshapes or any(one.arises and one.verdict is Verdict.DIFFERS for one in left)
+        return left if told else [attrs.evolve(one, arises=True) for one in left]
+
+    def _is_explained(self, suspicion: Suspicion) -> bool:
         """Return whether a suspicion is of code that is given another size, and follows from what is moved.
 
         That is of a call that stands behind, in one that is right where the value in front is put in.
@@ -82,6 +98,23 @@ class Openings:
             and opening.candidate.index <= suspicion.pair.candidate.index
             and any(one.unfit("inputs") for one in inside[: inside.index(owner)])
             for owner, opening in self._whys
+        )
+
+    @staticmethod
+    def _is_right(run: Replayed | None, read: Reader, truth: Array) -> bool:
+        found = None if run is None else read(run, False)
+        return found is not None and not is_suspect(difference(truth, found), truth.dtype)
+
+    def _with_its_inputs(self, pair: Pair) -> Replayed | None:
+        """Return what a call that is given another size does by itself with the reference's values instead."""
+        fed = copy.copy(pair)
+        fed.inputs = (*pair.inputs, *pair.unfit("inputs"))
+        if len(fed.inputs) == len(pair.inputs):
+            return None
+        return self._fed.get(
+            (pair.key, pair.key, "inputs"),
+            lambda: self._bench.tried(fed, False, own=False, backward=False),
+            lambda run: 0 if run is None else run.size,
         )
 
     def _given(self, owner: Pair, opening: _Opening) -> Replayed | None:
