@@ -573,3 +573,28 @@ def test_homes_of_buffers_are_sought_once_each(monkeypatch: pytest.MonkeyPatch) 
     )
     assert padiff.diff(*models, TOKENS).aligned
     assert 16 <= len(sought) <= 64, len(sought)
+
+
+def growing(base: Any, linear: Any, buffer: Any, shape: tuple[int, ...], factor: float = 1.0) -> Any:
+    """Return a model that makes its table of positions anew where inputs are of another length."""
+
+    class Net(base):
+        def __init__(self) -> None:
+            self.layer, self.table = linear(4, 4), buffer(np.zeros((1, 1, 4)))
+
+        def forward(self, x: Any) -> Any:
+            if self.table.shape[-2] != x.shape[1]:
+                self.table = buffer(np.arange(20.0).reshape(shape) * factor)
+            return self.layer(x) + self.table.reshape(1, 5, 4) / 10
+
+    return Net()
+
+
+@pytest.mark.parametrize(("shape", "factor"), [((1, 5, 4), 1.0), ((5, 4), 1.0), ((5, 4), 1.1)])
+def test_a_forward_may_put_a_buffer_of_another_shape_in_the_place_of_one(shape: tuple[int, ...], factor: float) -> None:
+    """A diff raised a ValueError, of a copy of a model too."""
+    x = np.random.default_rng(0).standard_normal((2, 5, 4)).astype(np.float32)
+    ours = growing(rows.Module, rows.Linear, rows.buffer, (1, 5, 4))
+    report = padiff.diff(ours, growing(columns.Layer, columns.Dense, columns.statistic, shape, factor), x)
+    assert report.aligned == (factor == 1.0), str(report)
+    assert len(report.sources) == (not report.aligned), str(report)
