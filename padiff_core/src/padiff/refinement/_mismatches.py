@@ -91,7 +91,7 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     later = [s for s in again if spot_key(s) not in seen]
     # What a pair's own code hands to a call inside is wrong whichever way: so is that code, and no match of it.
     own = {first.pair.key for s in again if (first := seen.get(spot_key(s))) and _is_handed_on(first)}
-    proven = {s.pair.key for s in rough if _ends_inside(s, judge, trace)}
+    proven = {s.pair.key for s in rough if _is_fused_by_one(s, judge, trace)}
     sure = {pair.key for pair in doubtful if pair.key in own or spoils(pair, later, second_judge)} - proven
     wrong = [pair for pair in doubtful if pair.key not in sure]
     # Taken apart with others, a match is spoiled by their faults too.
@@ -112,7 +112,7 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         # Of faults one behind the other the last hides the others, where all of them are taken apart.
         fewer = evidence.judged(without(wrong))
         unheard = fresh(fewer)
-        wrong = [pair for pair in wrong if not spoils(pair, unheard, fewer)]
+        wrong = [pair for pair in wrong if pair.key in proven or not spoils(pair, unheard, fewer)]
     if not wrong:
         return correspondence
     return second if len(wrong) == len(doubtful) else without(wrong)
@@ -221,24 +221,27 @@ def _is_cropped(pair: Pair, judge: Judge) -> bool:
     return not judge.alignment.pairs[0].misfits if following is None else not following.misfed
 
 
-def _ends_inside(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
-    """Return whether what the candidate's call gives is rather what a call inside of the reference's takes.
+def _is_fused_by_one(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
+    """Return whether what the candidate's call gives is rather made in front of what its match gives, or behind that.
 
     A norm that has its activation fused holds the activation as a module of its own. A composite on both sides that
     ends like something inside of it lacks what comes last: that is a fault of its own code.
     """
     pair, spot = suspicion.pair, suspicion.spot
-    inside = [leaf for call in list(pair.reference.subtree())[1:] for leaf in call.inputs]
-    fused = bool(inside) and not pair.candidate.children and pair.candidate.module.kind is not None
-    if not fused or spot is None or spot.what != "output" or spot.pair is not pair:
+    calls = pair.reference, pair.candidate
+    composite = [len(call.children) > 0 for call in calls]
+    if spot is None or spot.what != "output" or spot.pair is not pair or all(composite) or not any(composite):
         return False
-    local = judge.settler.made_alone(pair, spot)
-    truth = trace.value(spot.reference)
-    if local is None or truth is None:
+    local, truth = judge.settler.made_alone(pair, spot), trace.value(spot.reference)
+    if local is None or truth is None or calls[composite[0]].module.kind is None:
         return False
-    known = {leaf.token for leaf in pair.reference.inputs}
-    values = [trace.value(leaf) for leaf in inside if leaf.token not in known]
-    apart = [difference(value, local).rel_l2 for value in values if value is not None]
+    if composite[0]:
+        known = {leaf.token for leaf in pair.reference.inputs}
+        inside = (leaf for call in list(pair.reference.subtree())[1:] for leaf in call.inputs)
+        leaves = [leaf for leaf in inside if leaf.token not in known]
+    else:
+        leaves = [*itertools.islice(_made_behind(pair.reference, local.shape, trace), _NEAR)]
+    apart = [difference(value, local).rel_l2 for value in map(trace.value, leaves) if value is not None]
     return min(apart, default=np.inf) < difference(truth, local).rel_l2
 
 
