@@ -29,6 +29,8 @@ _SINGLY = 4
 """Pairs that are doubted by themselves."""
 _NEAR = 4
 """Values behind a call that are looked at for what its match gives."""
+_CLEARLY = 0.1
+"""So much nearer is another value than the match's, where a call ends elsewhere and a setting differs as well."""
 
 
 def without_mismatches(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -242,7 +244,7 @@ def _is_fused_by_one(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
     else:
         leaves = [*itertools.islice(_made_behind(pair.reference, local.shape, trace), _NEAR)]
     apart = [difference(value, local).rel_l2 for value in map(trace.value, leaves) if value is not None]
-    return min(apart, default=np.inf) < difference(truth, local).rel_l2
+    return min(apart, default=np.inf) < _CLEARLY * difference(truth, local).rel_l2
 
 
 def _ends_later(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
