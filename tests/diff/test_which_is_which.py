@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -155,3 +156,78 @@ def test_padding_of_a_module_in_front_counts_as_that_of_a_convolution(padding: l
     causes = [(one.candidate.path, one.cause and one.cause.parameters) for one in report.sources]
     both = {"padding": {"reference": "((1, 1), (1, 1))", "candidate": told}}
     assert causes == ([("0", both)] if told else []), str(report)
+
+
+class Attending(torch.nn.Module):
+    """Attention of two heads, whose scores are mixed on both sides of the softmax."""
+
+    def __init__(self, width: int = 16, heads: int = 2) -> None:
+        super().__init__()
+        self.norm, self.heads = torch.nn.LayerNorm(width), heads
+        self.q, self.kv = (torch.nn.Linear(width, rows * width, bias=False) for rows in (1, 2))
+        self.out = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.Dropout(0.0))
+        self.before, self.after = (torch.nn.Parameter(torch.randn(heads, heads)) for _ in range(2))
+
+    def forward(self, x: Any, *beside: Any) -> Any:
+        x = self.norm(x)
+        k, v = self.kv(torch.cat((x, *beside), 1)).chunk(2, -1)
+        q, k, v = (one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in (self.q(x), k, v))
+        scores = torch.einsum("bhij,hg->bgij", q @ k.transpose(-1, -2) / 2, self.before).softmax(-1)
+        return self.out((torch.einsum("bhij,hg->bgij", scores, self.after) @ v).transpose(1, 2).flatten(2))
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner, self.scale = inner, torch.nn.Parameter(torch.full((1, 1, 16), 0.1))
+
+    def forward(self, *given: Any) -> Any:
+        return self.inner(*given) * self.scale
+
+
+def feeding() -> Any:
+    layers = torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 16)
+    return torch.nn.Sequential(torch.nn.LayerNorm(16), *layers)
+
+
+class Tower(torch.nn.Module):
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        pairs = ((Scaled(Attending()), Scaled(feeding())) for _ in range(depth))
+        self.layers, self.skips = torch.nn.ModuleList(map(torch.nn.ModuleList, pairs)), False
+
+    def forward(self, x: Any, *beside: Any) -> Any:
+        for attend, feed in self.layers:
+            x = attend(x, *beside) + x
+            x = x if self.skips else feed(x) + x
+        return x
+
+
+class ClassAttention(torch.nn.Module):
+    """Blocks on patches, of which there are as many as features, and a block on a token that attends to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        norms = torch.nn.LayerNorm(6), torch.nn.LayerNorm(16), torch.nn.LayerNorm(16)
+        self.embed = torch.nn.Sequential(norms[0], torch.nn.Linear(6, 16), norms[1])
+        self.place, self.token = (torch.nn.Parameter(torch.randn(1, count, 16)) for count in (16, 1))
+        self.patches, self.token_only = Tower(2), Tower(1)
+        self.head = torch.nn.Sequential(norms[2], torch.nn.Linear(16, 3))
+
+    def forward(self, x: Any) -> Any:
+        x = self.patches(self.embed(x) + self.place)
+        return self.head(self.token_only(self.token.expand(len(x), -1, -1), x)[:, 0])
+
+
+def test_blocks_that_are_skipped_leave_no_parameter_without_a_counterpart() -> None:
+    """Less was compared, and so less differed, where a scale was taken for a norm of what nobody calls."""
+    torch.manual_seed(0)
+    ours = ClassAttention()
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter += torch.randn_like(parameter) * 0.05
+    theirs = copy.deepcopy(ours)
+    theirs.patches.skips = theirs.token_only.skips = True
+    report = padiff.diff(ours, theirs, randoms(2, 16, 6))
+    assert {source.candidate.path for source in report.sources} == {"patches", "token_only"}, str(report)
+    assert str(report).startswith("not aligned: 1 source in 3 places"), str(report)

@@ -53,7 +53,9 @@ def _as_defined(units: Sequence[HeldUnit], side: Side) -> list[HeldUnit]:
 
 
 def _better(known: Correspondence, other: Correspondence, evidence: Evidence) -> Correspondence:
-    """Return the one of two under which less differs; the candidate holds its parameters."""
+    """Return the one of two under which less differs, and no more is left over; the candidate holds its parameters."""
+    if sum(map(len, other.left)) > sum(map(len, known.left)):
+        return known
     before = differing(known, evidence)
     evidence.give(other)
     other = with_copies(with_layouts(other, evidence))
