@@ -173,11 +173,11 @@ def _buffers(
     def both(link: Link) -> tuple[Array, Array] | None:
         if link.candidate.parameter.path not in changed:
             return None
-        held = [(one, read(one.parameter)) for one, read in ((link.reference, ours), (link.candidate, theirs))]
-        arrays = [values for _, values in held if values is not None]
-        if len(arrays) == len(held) and any(values.shape != one.parameter.shape for one, values in held):
+        parameters = link.reference.parameter, link.candidate.parameter
+        a, b = ours(parameters[0]), theirs(parameters[1])
+        if a is not None and b is not None and (a.shape, b.shape) != tuple(one.shape for one in parameters):
             # The forward has put another tensor in its place: a table that is made as long as inputs ask for.
-            return (arrays[0].reshape(arrays[1].shape), arrays[1]) if arrays[0].size == arrays[1].size else None
+            return (a.reshape(b.shape), b) if a.size == b.size else None
         return read_of(link, ours, theirs)
 
     return _compare(matches, both, assess, keeping=True)
