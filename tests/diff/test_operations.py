@@ -596,3 +596,46 @@ def test_what_nobody_reads_keeps_no_gradient_from_being_right(factor: float) -> 
     """A parameter's gradient that comes of one operation here, and of two there, was a source beside it."""
     report = padiff.diff(Turned(), TurnedOnce(factor), (X[0][:, None], np.arange(4)), operations=True)
     assert report.aligned == (factor == 1.0), str(report)
+
+
+class Near(torch.nn.Module):
+    """Weighs who is near by how far, of pairs that are found first, without gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(1, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any, at: Any) -> Any:
+        with torch.no_grad():
+            near = (at[:, None] - at[None]).norm(dim=-1) < 4.0
+            some, others = (near & ~torch.eye(len(at), dtype=torch.bool)).nonzero(as_tuple=True)
+        far = (at[some] - at[others]).norm(dim=-1).view(-1, 1)
+        weighed = self.two(x)[some] * self.one(far) * torch.exp(-far)
+        return torch.zeros_like(x).index_add(0, others, weighed)
+
+
+class NearOfAll(paddle.nn.Layer):
+    """The same of all pairs, by a mask; ``detached`` lets no gradient through to how far they are."""
+
+    def __init__(self, detached: bool) -> None:
+        super().__init__()
+        self.detached = detached
+        self.one, self.two = paddle.nn.Linear(1, 8), paddle.nn.Linear(8, 8)
+
+    def forward(self, x: Any, at: Any) -> Any:
+        apart = at.unsqueeze(1) - at.unsqueeze(0)
+        if self.detached:
+            apart = apart.detach()
+        itself = paddle.eye(at.shape[0], dtype=at.dtype)
+        far = ((apart * apart).sum(-1) + itself).sqrt() - itself
+        near = (far < 4.0).astype(at.dtype) * (1 - itself)
+        weights = self.one(far.unsqueeze(-1)) * (paddle.exp(-far) * near).unsqueeze(-1)
+        return (self.two(x).unsqueeze(0) * weights).sum(1)
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_what_is_computed_once_more_without_gradients_is_another_operation(detached: bool) -> None:
+    """The same distances, made first to see who is near, were taken for those that gradients go through."""
+    report = padiff.diff(Near(), NearOfAll(detached), (array(5, 8), array(5, 3)), operations=True)
+    assert report.aligned is not detached, str(report)
+    assert {source.phase for source in report.sources} == ({padiff.Phase.BACKWARD} if detached else set()), str(report)

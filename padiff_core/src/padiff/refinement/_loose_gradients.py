@@ -29,7 +29,7 @@ def with_loose_gradients(correspondence: Correspondence, evidence: Evidence) -> 
     if found is correspondence or evidence.rule is not None:
         return found
     judge = evidence.judged(found)
-    passes = not (_differs(judge.forward()) or _backward(judge))
+    passes = not (_differs(judge.forward()) or backward_faults(judge))
     return correspondence if passes and not evidence.gives_gradients(found) else found
 
 
@@ -43,7 +43,7 @@ def _with_other_gradients_loose(correspondence: Correspondence, evidence: Eviden
     everywhere = {spot.reference.token for spot in spots}
     forward = judge.forward() if everywhere else []
     # A fault that is seen forward explains what is seen backward: nearly always, and without another run.
-    if not everywhere or (_differs(forward) and not _backward(judge)):
+    if not everywhere or (_differs(forward) and not backward_faults(judge)):
         return correspondence
     if _differs(forward):
         correspondence = _without_used_outputs(correspondence, evidence, spots)
@@ -52,11 +52,11 @@ def _with_other_gradients_loose(correspondence: Correspondence, evidence: Eviden
     # What one call gives here, and takes all of the gradient of, several may give there, each with its part; or it uses
     # what it gives, and there a view of that.
     if everywhere > inner | ends and not _differs(forward):
-        if best is not None and not _backward(evidence.judged(best)):
+        if best is not None and not backward_faults(evidence.judged(best)):
             return best
         loosened = attrs.evolve(correspondence, calls=correspondence.alignment.loosened(everywhere))
         again = evidence.judged(loosened)
-        if not (_backward(again) or _wrong_parameters(again)):
+        if not (backward_faults(again) or _wrong_parameters(again)):
             return loosened
         left = best or correspondence
         return _without_used_outputs(left, evidence, [one.spot for one in _large_gradients(evidence.judged(left))])
@@ -113,7 +113,7 @@ def _loosened(
     if (lost and after > before) or (after >= before > 0 and not _differs(judge.forward())):
         return None
     fewer = 2 * len(list(_large_gradients(again))) < len(list(_large_gradients(judge)))
-    return loosened if fewer or (not lost and len(_backward(again)) < len(_backward(judge))) else None
+    return loosened if fewer or (not lost and len(backward_faults(again)) < len(backward_faults(judge))) else None
 
 
 def _large_gradients(judge: Judge) -> Iterator[Check]:
@@ -135,7 +135,7 @@ def _differs(suspicions: Sequence[Suspicion]) -> bool:
     return any(suspicion.verdict is Verdict.DIFFERS for suspicion in suspicions)
 
 
-def _backward(judge: Judge) -> Sequence[Suspicion]:
+def backward_faults(judge: Judge) -> Sequence[Suspicion]:
     """Return what differs backward, be it in a parameter alone, and what differs forward does not explain."""
     forward = judge.forward()
     found = judge.backward(forward)

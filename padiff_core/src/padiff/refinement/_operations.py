@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from padiff.alignment import with_operations
+from padiff.alignment import Pair, with_operations
 from padiff.parameters import Correspondence
 from padiff.refinement._evidence import Evidence
+from padiff.refinement._loose_gradients import backward_faults
 from padiff.refinement._mismatches import without_mismatches
 
 _WAYS = ("input", "output")
@@ -31,4 +32,14 @@ def with_operations_matched(correspondence: Correspondence, evidence: Evidence) 
     }
     fed = attrs.evolve(free, samples={**free.samples, **forced})
     calls = with_operations(correspondence.alignment, evidence.trace, fed)
+    # Where the modules' gradients are right, what gets none on one side alone is another operation: the same again for
+    # what needs none (which neighbours are near), beside the one that lets them through.
+    cut = [pair for pair in calls.pairs if pair.candidate.module.operation and _is_cut(pair)]
+    if cut and not backward_faults(evidence.judged(correspondence)):
+        calls = calls.without(cut)
     return without_mismatches(attrs.evolve(correspondence, calls=calls), evidence)
+
+
+def _is_cut(pair: Pair) -> bool:
+    """Return whether what two calls give can get a gradient on one side alone."""
+    return any(ours.differentiable != theirs.differentiable for ours, theirs in pair.made)
