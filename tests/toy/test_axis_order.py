@@ -325,3 +325,65 @@ def test_a_cache_may_be_given_in_an_order_of_its_own(scale: float, pair: bool) -
     assert {one.candidate.path for one in report.sources} == ({""} if scale > 1 or not pair else set()), str(report)
     notes = [note.text for note in report.notes if note.kind == "axis_order"]
     assert ["[i, k, j, l] for [i, j, k, l] at the model itself" in note for note in notes] == [True] * pair
+
+
+class Points(rows.Module):
+    """A gate between convolutions of one element, beside what it is added to."""
+
+    def __init__(self) -> None:
+        self.enter, self.leave, self.skip = (rows.Conv2d(4, size, 1) for size in (8, 4, 4))
+
+    def forward(self, x: Any) -> Any:
+        both = self.enter(x)
+        gated = F.tanh(both[:, :4]) * F.sigmoid(both[:, 4:])
+        return self.leave(gated) + x, self.skip(gated)
+
+
+class PointsPort(columns.Layer):
+    """The same with linear layers, to which channels come last; it hands the one on as it was, and the other so."""
+
+    def __init__(self, wrong: bool) -> None:
+        self.skip, self.leave, self.enter = (columns.Dense(4, size) for size in (4, 4, 8))
+        self.wrong = wrong
+
+    def forward(self, x: Any) -> Any:
+        both = self.enter(x.transpose(0, 2, 3, 1))
+        one, other = (both[..., 4:], both[..., :4]) if self.wrong else (both[..., :4], both[..., 4:])
+        gated = F.tanh(one) * F.sigmoid(other)
+        return self.leave(gated).transpose(0, 3, 1, 2) + x, self.skip(gated)
+
+
+class Chain(rows.Module):
+    """Two of them."""
+
+    def __init__(self) -> None:
+        self.first, self.second = Points(), Points()
+
+    def forward(self, x: Any) -> Any:
+        x, one = self.first(x)
+        x, other = self.second(x)
+        return x, one + other
+
+
+class ChainPort(columns.Layer):
+    """The same."""
+
+    def __init__(self, wrong: bool) -> None:
+        self.first, self.second = PointsPort(wrong), PointsPort(wrong)
+
+    def forward(self, x: Any) -> Any:
+        x, one = self.first(x)
+        x, other = self.second(x)
+        return x, (one + other).transpose(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("shape", [(2, 4, 4, 4), (4, 4, 4, 4), (2, 4, 5, 3)])
+def test_a_linear_layer_has_its_channels_last_where_a_convolution_has_them_first(
+    shape: tuple[int, ...], wrong: bool
+) -> None:
+    """Behind a fault values tell no order of axes of one length: the layers, right ones, were sources, too."""
+    report = compared(Chain(), ChainPort(wrong), shape)
+    assert report.aligned is not wrong, str(report)
+    found = {source.candidate.path for source in report.sources}
+    assert found == ({"first", "second"} if wrong else set()), str(report)

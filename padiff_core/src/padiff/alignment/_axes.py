@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 
 import attrs
 
@@ -23,7 +23,6 @@ from padiff.recording import Order, Orders
 from padiff.trace import Call, Leaf, Trace, difference_in_any_order
 
 Place = tuple[str, int, str, int]
-
 
 _STEP = re.compile(r"\[[^\]]*\]|\.\w+")
 """A step into a container: a key, an index, an attribute."""
@@ -41,14 +40,13 @@ class _Value:
     ours: Leaf
     theirs: Leaf
     orders: tuple[Order, ...]
+    read: bool = False
+    """Whether what its layers say of it is heeded already."""
     likely: Order | None = None
     """One of them in which both are nearer to each other by far than in any other."""
 
-    choice: bool = attrs.field(init=False)
+    choice: bool = attrs.field(init=False, default=attrs.Factory(lambda value: len(value.orders) > 1, takes_self=True))
     """Whether its shape leaves several orders: else it says nothing of the others' orders."""
-
-    def __attrs_post_init__(self) -> None:
-        self.choice = len(self.orders) > 1
 
     @property
     def tokens(self) -> tuple[int, int]:
@@ -71,8 +69,8 @@ class _Value:
         return len(self.orders) == 1
 
 
-def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Orders:
-    """Return how the candidate's tensors are to be read so that their axes are the reference's."""
+def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace, read: Collection[Place] = ()) -> Orders:
+    """Return how the candidate's tensors are to be read so that their axes are the reference's; some are so already."""
     owed = not all(trace.weights and trace.gradients and trace.start_seed is None for trace in (reference, candidate))
     owed = owed or any(map(_gives_another_shape, alignment.pairs))
     shaped = not owed or all(len(top.reference.outputs) == len(top.outputs) for top in alignment.tops)
@@ -84,6 +82,7 @@ def axis_orders(alignment: Alignment, reference: Trace, candidate: Trace) -> Ord
         return {}
     for value in values:
         value.orders, value.likely = tell.orders(value)
+        value.read = value.place in read
     given = [value for value in values if value.place[2] == "input"]
     near = {value.place[:2] for value in given if value.known and tell.is_near(value)}
     for value in given:
@@ -288,7 +287,7 @@ def _owners(value: _Value) -> list[Call]:
 
 def _by_settings(value: _Value) -> Order | None:
     axes = _order_of_settings(value.pair)
-    order = Order(axes(len(value.theirs.shape))) if axes else None
+    order = Order(tuple(range(value.rank)) if value.read else axes(value.rank)) if axes else None
     return order if order in value.orders else None
 
 
@@ -304,12 +303,13 @@ class _Rule:
 
 _RULES = (
     _Rule(lambda v: [v.tokens]),
+    _Rule(own=lambda v: _by_settings(v) if v.pair.reference.module.kind != v.pair.candidate.module.kind else None),
     _Rule(lambda v: [(v.pair, v.rank)] if v.pair.candidate.leaf and v.pair.candidate.module.kind else []),
     _Rule(own=lambda v: v.likely),
     _Rule(lambda v: [(v.pair, v.rank)] if v.pair.candidate.leaf else []),
     _Rule(lambda v: [(_place_in_block(v), v.rank)]),
     _Rule(_place_in_class),
-    _Rule(lambda v: [(v.pair, v.rank)]),
+    _Rule(lambda v: [(v.pair, v.rank)], singly=True),
     _Rule(lambda v: [(owner, v.rank) for owner in _owners(v)]),
     _Rule(own=_by_settings, singly=True),
     _Rule(lambda v: [] if v.plain else [v.rank]),
@@ -318,15 +318,21 @@ _RULES = (
 
 
 def _order_of_settings(pair: Pair) -> Callable[[int], Axes] | None:
-    """Return how settings that differ say that tensors of a rank are permuted."""
-    for name in ORDER_SETTINGS:
+    """Return how settings that differ, or kinds, say that tensors of a rank are permuted."""
+    last = [_has_channels_last(call) for call in (pair.reference, pair.candidate)]
+    if None not in last and last[0] != last[1]:
+        return lambda rank: (0, rank - 1, *range(1, rank - 1)) if last[1] else (0, *range(2, rank), 1)
+    for name in ORDER_SETTINGS - {LAYOUT}:
         ours, theirs = (call.settings.get(name) for call in (pair.reference, pair.candidate))
         if ours is not None and theirs is not None and ours.value != theirs.value:
-            if name != LAYOUT:
-                return lambda rank: (1, 0, *range(2, rank))
-            last = str(theirs.value) == "NHWC"
-            return lambda rank: (0, rank - 1, *range(1, rank - 1)) if last else (0, *range(2, rank), 1)
+            return lambda rank: (1, 0, *range(2, rank))
     return None
+
+
+def _has_channels_last(call: Call) -> bool | None:
+    """Return whether a layer reads channels last, as one that is linear does; None where it may be either."""
+    layout = call.settings.get(LAYOUT)
+    return (call.module.kind == "linear" or None) if layout is None else str(layout.value) == "NHWC"
 
 
 def _beside(alignment: Alignment, values: Sequence[_Value]) -> Iterator[tuple[Place, Order]]:

@@ -17,7 +17,8 @@ def aligned(correspondence: Correspondence, evidence: Evidence) -> Correspondenc
     """Match the calls of both free runs; the candidate is run once more where its axes are read in another order."""
     correspondence = _with_calls(correspondence, evidence)
     for _ in range(_ROUNDS):
-        further = axis_orders(correspondence.alignment, evidence.trace, evidence.free(correspondence.axes))
+        read = correspondence.axes
+        further = axis_orders(correspondence.alignment, evidence.trace, evidence.free(read), read)
         axes = without(composed(correspondence.axes, further), correspondence.refuted)
         if axes == correspondence.axes:
             break
