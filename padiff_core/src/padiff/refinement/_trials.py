@@ -48,15 +48,16 @@ class Trial:
     def errors(self, alignment: Alignment | None = None) -> dict[Hashable, float]:
         """Return the error of each value that the call's own code makes, as `error` does the largest.
 
-        It is 0 where no other arrangement can be more right.
+        It is 0 where no other arrangement can be more right. What has another shape on both sides says nothing of any.
         """
         bench = self.bench if alignment is None else attrs.evolve(self.bench, alignment=alignment)
         alone = bench.tried(self.pair, False, self.truth, dtype=self.dtype, backward=False)
         if alone is None or not self.needed <= alone.observed.values.keys():
             return {None: math.inf}
         owners = {self.pair.key, *self.beside}
-        checks = ((check, check.spot.owner) for check in alone.checks if not check.backward)
-        own = [check for check, owner in checks if owner is not None and owner.key in owners]
+        checks = ((check, check.spot) for check in alone.checks if not check.backward)
+        alike = ((check, spot.owner) for check, spot in checks if spot.reference.shape == spot.candidate.shape)
+        own = [check for check, owner in alike if owner is not None and owner.key in owners]
         return {x.spot.key: _error(x.difference.rel_l2, self._epsilon(x.spot.reference.dtype)) for x in own}
 
     def _epsilon(self, dtype: str) -> float:
