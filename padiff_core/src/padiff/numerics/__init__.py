@@ -17,7 +17,7 @@ from padiff.numerics._figures import Difference
 from padiff.numerics._fingerprint import fingerprint
 from padiff.numerics._hidden import hidden_positions
 from padiff.numerics._parts import SmallPart, parts_apart
-from padiff.numerics._reordered import reordered, reorderings
+from padiff.numerics._reordered import has_rows, reordered, reorderings
 from padiff.numerics._rounding import (
     ACCUMULATED,
     ACCUMULATION,

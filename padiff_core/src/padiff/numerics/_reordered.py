@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from padiff.numerics._dtypes import Array, in_reals
+from padiff.numerics._rounding import SAME, epsilon
 
 Rows = tuple[int, ...]
+_SOME = 32
+"""About so many rows are looked for: of another value next to none is found."""
 
 
 def reordered(array: Array, orders: Sequence[Rows]) -> Array:
@@ -57,3 +60,13 @@ def _projected(array: Array, along: int, beside: Sequence[Array]) -> Array:
     for vector in beside:
         found = found + vector * draw()
     return found
+
+
+def has_rows(array: Array, of: Array) -> bool:
+    """Return whether an array holds the rows of another one along the last axis, in whatever order and among more."""
+    if not of.size or not array.ndim or array.shape[-1:] != of.shape[-1:]:
+        return False
+    held, rows = (one.reshape(-1, one.shape[-1]).astype(np.float64) for one in (array, of))
+    bound = SAME(epsilon(of.dtype)) * max(float(np.linalg.norm(rows, axis=1).max()), 1.0)
+    some = rows[:: max(1, len(rows) // _SOME)]
+    return all(np.linalg.norm(held - row, axis=1).min() <= bound for row in some)

@@ -16,7 +16,7 @@ from padiff.judging._ends import reshaped_outputs
 from padiff.judging._forced._replays import Replays
 from padiff.judging._shapes import other_shape, sides_described
 from padiff.judging._suspicion import Ruling, Suspicion, value_at
-from padiff.numerics import Array, difference, is_suspect, numpy_dtype
+from padiff.numerics import Array, difference, has_rows, is_suspect, numpy_dtype
 from padiff.report import Evidence, Figures, Verdict
 
 
@@ -26,11 +26,11 @@ class Openings:
     def __init__(self, bench: Bench, checks: Iterable[Check]) -> None:
         self._bench = bench
         self._wrong = {
-            one.spot.candidate.token
+            one.spot.reference.token
             for one in checks
             if not one.backward and is_suspect(one.difference, numpy_dtype(one.spot.reference.dtype))
         }
-        """The tensors of the candidate that are not what they stand for, where they are first taken or given."""
+        """The tensors of the reference that the candidate's are not, where these are first taken or given."""
         self._fed: Replays[Replayed | None] = Replays.beside(bench.trace.store)
         """A call, and an opening inside of it -> what the call does where that is the reference's value."""
         self._whys: list[tuple[Pair, Pair]] = []
@@ -139,8 +139,9 @@ class Openings:
         met = [one.candidate for one in alignment.pairs if one.candidate.index <= last]
         known = {leaf.token for call in met for leaf in (*call.inputs, *call.outputs)} - gives
         behind = [one for one in alignment.pairs if one.candidate.index > last]
-        takes = ([b.token for _, b in one.taken if b.token not in known] for one in sorted(behind, key=_index))
-        if (self._wrong - gives).isdisjoint(next(filter(None, takes), self._wrong)):
+        takes = ([a.token for a, b in one.taken if b.token not in known] for one in sorted(behind, key=_index))
+        made = {leaf.token for leaf in opening[0].reference.outputs}
+        if (self._wrong - made).isdisjoint(next(filter(None, takes), self._wrong)) or self._holds_all(opening, owner):
             return False
         paths = {call.path for call in (*alignment.left_reference, *alignment.left_candidate)}
         if {opening[0].reference.path, opening[0].candidate.path} & paths:
@@ -150,6 +151,17 @@ class Openings:
                 return False
             pair = alignment.around(pair)
         return True
+
+    def _holds_all(self, opening: _Opening, owner: Pair) -> bool:
+        """Return whether a call is given all that the reference's is, row by row, and more, by more axes or fewer.
+
+        What one side holds for each edge of a graph is held for each pair there, and most of these are left out later.
+        """
+        pair, what, (a, b) = opening
+        truth = self._bench.trace.value(getattr(pair.reference, what)[a])
+        run = self._bench.tried(owner, False, own=False, backward=False, shown={pair.key})
+        given = None if run is None else run.shown.get((pair.key, what.removesuffix("s"), b))
+        return truth is not None and given is not None and truth.ndim != given.ndim and has_rows(given, truth)
 
 
 def of_another_shape(spot: Spot, *more: Evidence) -> Ruling:
