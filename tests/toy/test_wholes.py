@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.parameters import HeldUnit
+from padiff.parameters._wholes import _by_module
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
+from padiff.trace import ModuleRecord, ParameterRecord
 
 TOKENS = np.random.default_rng(0).standard_normal((2, 5, 8)).astype(np.float32)
 
@@ -161,3 +164,22 @@ def test_packed_layers_amid_others_of_their_shape(ours: Any, theirs: Any, faults
     for fault, place in faults.items():
         report = padiff.diff(ours(), theirs(fault), TOKENS)
         assert {source.candidate.path for source in report.sources} == {place}, str(report)
+
+
+def layer(path: str, rows_of: int) -> HeldUnit:
+    held = ParameterRecord(f"{path}.weight", (f"{path}.weight",), "float32", (rows_of, 4))
+    return HeldUnit.of_one(ModuleRecord(path, "Linear"), "weight", held)
+
+
+def test_layers_that_take_the_same_belong_together_module_by_module() -> None:
+    """What two blocks and a head make of one condition was one packing, whose order the first block told for all."""
+    ours = layer("0.said", 8), layer("1.said", 8), layer("end.said", 4)
+    theirs = tuple(layer(f"{block}.{i}", 4) for block in ("low", "up") for i in range(2))
+    parts = layer("scale", 2), layer("shift", 2)
+    found = [(len(few), [one.path for one in many]) for few, many in _by_module(ours, (*theirs, *parts))]
+    assert found == [(1, ["low.0", "low.1"]), (1, ["up.0", "up.1"]), (1, ["scale", "shift"])]
+    bare = HeldUnit.of_one(ModuleRecord("m", "M"), "scale", ParameterRecord("m.scale", ("m.scale",), "float32", (4,)))
+    assert list(_by_module((bare,), theirs[:1])) == [((bare,), theirs[:1])]  # no layer, and no whole
+    assert list(_by_module(ours[:2], (*theirs[:1], *parts, *theirs[2:]))) == [
+        (ours[:2], (*theirs[:1], *parts, *theirs[2:]))
+    ]  # as wide as each other only together

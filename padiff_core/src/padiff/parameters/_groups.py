@@ -64,7 +64,7 @@ def side_by_side(graph: Graph) -> Iterator[Group]:
     """
     both = zip(graph.units, graph.takes, strict=False)
     takes = {unit: frozenset(taken) for unit, taken in both if is_map(unit) and taken}
-    groups = grouped(takes, lambda unit: (_parent(unit), row_of(unit.roles["weight"].shape), takes[unit]))
+    groups = grouped(takes, lambda unit: (parent_of(unit), row_of(unit.roles["weight"].shape), takes[unit]))
     together = list(several(groups))
     yield from together
     gives = dict(zip(graph.units, map(frozenset, graph.gives), strict=False))
@@ -106,7 +106,7 @@ def keys_and_values(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
 
 def of_one_parent(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     """Yield the linear maps of one parent without counterpart, whatever they take: queries of the last steps, say."""
-    return several(grouped((unit for unit in graph.units if unit in unmatched and is_map(unit)), _parent))
+    return several(grouped((unit for unit in graph.units if unit in unmatched and is_map(unit)), parent_of))
 
 
 def stripes(graph: Graph, unmatched: Set[HeldUnit]) -> list[Group]:
@@ -149,7 +149,7 @@ class _Used:
 
 
 def _home(unit: HeldUnit) -> str:
-    return unit.module.path if unit.loose else _parent(unit)
+    return unit.module.path if unit.loose else parent_of(unit)
 
 
 def several(groups: Mapping[Any, Sequence[HeldUnit]]) -> Iterator[Group]:
@@ -157,7 +157,7 @@ def several(groups: Mapping[Any, Sequence[HeldUnit]]) -> Iterator[Group]:
     return (tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def _parent(unit: HeldUnit) -> str:
+def parent_of(unit: HeldUnit) -> str:
     """Return the path of what a unit is one of: of the attention that has it, or of the module around."""
     return unit.module.path if unit.name else parent(unit.module.path)
 

@@ -13,7 +13,7 @@ import attrs
 from padiff.grouping import grouped
 from padiff.parameters._colours import Chooser, Pairs, matched_by_colour
 from padiff.parameters._graph import Graph
-from padiff.parameters._groups import Group, as_maps, is_map, keys_and_values, row_of, several, side_by_side
+from padiff.parameters._groups import Group, as_maps, is_map, keys_and_values, parent_of, row_of, several, side_by_side
 from padiff.parameters._packers import packing_of
 from padiff.parameters._packing import Packing
 from padiff.parameters._units import HeldUnit
@@ -53,11 +53,24 @@ def _packings(
     for i, j in sorted(pairs.items()):
         units = graphs[0].units[i], graphs[1].units[j]
         ours, theirs = (found.get(unit, (unit,)) for found, unit in zip(first, units, strict=True))
-        fewer = len(ours) < len(theirs)
-        few, many = (ours, theirs) if fewer else (theirs, ours)
-        packing = packing_of(few, many, fewer)
-        if packing is not None:
-            yield packing
+        for mine, yours in _by_module(ours, theirs):
+            fewer = len(mine) < len(yours)
+            packing = packing_of(*((mine, yours) if fewer else (yours, mine)), fewer)
+            if packing is not None:
+                yield packing
+
+
+def _by_module(ours: Group, theirs: Group) -> Iterator[tuple[Group, Group]]:
+    """Yield what belongs together of two wholes: the layers of each module, where as many have as wide ones, else all.
+
+    What a condition makes of itself in each block (modulations) is packed there, each block's by itself.
+    """
+    if 1 in (len(ours), len(theirs)):  # no whole, or one that packs the other
+        yield ours, theirs
+        return
+    modules = [[*map(tuple, grouped(whole, parent_of).values())] for whole in (ours, theirs)]
+    widths = [[sum(_rows(some)) for some in whole] for whole in modules]
+    yield from zip(*modules, strict=True) if widths[0] == widths[1] else [(ours, theirs)]
 
 
 def _joined(graph: Graph, wholes: Sequence[Group]) -> Graph:
