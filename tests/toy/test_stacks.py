@@ -425,3 +425,56 @@ def test_experts_are_stacked_along_the_last_axis(fault: str, turned: bool) -> No
     report = diffed(Mixture(), ListedMixture(fault), turned=turned)
     assert report.aligned == (not fault), str(report)
     assert [(one.phase, one.candidate.path) for one in report.sources] == [("forward", "")] * bool(fault), str(report)
+
+
+class Numbered(rows.Module):
+    """Parameters of one shape under numbers, as a list of them has."""
+
+    def __init__(self, count: int, *shape: int) -> None:
+        for i in range(count):
+            setattr(self, str(i), rows.parameter(*shape))
+
+    def forward(self) -> None:
+        """Nobody calls it."""
+
+
+class Quantized(rows.Module):
+    """Adds up what each codebook makes of what the ones before leave over."""
+
+    def __init__(self) -> None:
+        self.enter, self.books, self.leave = rows.Linear(4, 4), Numbered(3, 6, 4), rows.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        rest, found = self.enter(x), 0.0
+        for i in range(3):
+            book = getattr(self.books, str(i))
+            near = F.softmax(rest @ book.transpose(1, 0)) @ book
+            rest, found = rest - near, near + found
+        return self.leave(found)
+
+
+class QuantizedPort(columns.Layer):
+    """The same with all codebooks in one; a ``wrong`` one takes the first twice."""
+
+    def __init__(self, wrong: bool) -> None:
+        self.leave, self.books, self.enter = columns.Dense(4, 3), columns.weight(3, 6, 4), columns.Dense(4, 4)
+        self.wrong = wrong
+
+    def forward(self, x: Any) -> Any:
+        rest, found = self.enter(x), 0.0
+        for i in (0, 0, 2) if self.wrong else range(3):
+            near = F.softmax(rest @ self.books[i].transpose(1, 0)) @ self.books[i]
+            rest, found = rest - near, near + found
+        return self.leave(found)
+
+
+@pytest.mark.parametrize(("wrong", "turned"), [(False, False), (False, True), (True, False)])
+def test_a_list_of_parameters_is_what_the_other_side_stacks(wrong: bool, turned: bool) -> None:
+    """Those of a list of modules were; what a list calls by its place alone had no counterpart."""
+    x = np.random.default_rng(0).standard_normal((7, 4), dtype="float32")
+    sides = (QuantizedPort(False), Quantized()) if turned else (Quantized(), QuantizedPort(wrong))
+    report = padiff.diff(*sides, (x,))
+    assert report.aligned is not wrong, str(report)
+    assert [source.candidate.path for source in report.sources] == [""] * wrong, str(report)
+    assert report.transfer is not None
+    assert not report.transfer.unmatched_reference + report.transfer.unmatched_candidate

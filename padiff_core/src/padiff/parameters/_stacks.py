@@ -119,9 +119,17 @@ def _is_free(unit: HeldUnit, left: Set[str]) -> bool:
 
 
 def _parts(unit: HeldUnit, flow: Flow, left: Set[str]) -> list[HeldUnit]:
-    """Return the layers that a unit is to the dataflow where no rule speaks of it, and it has no counterpart."""
+    """Return the layers that a unit is to the dataflow where no rule speaks of it, and it has no counterpart.
+
+    What a list of parameters calls by its place alone has one role in all of them.
+    """
     parts = [*parts_of(unit, flow)] if unit.loose and _is_free(unit, left) else []
-    return parts if len(parts) > 1 else [unit]
+    listed = (len(part.roles) == 1 and part.name.isdecimal() for part in parts)
+    named = [
+        attrs.evolve(part, roles=dict.fromkeys(["weight"], *part.roles.values())) if one else part
+        for part, one in zip(parts, listed, strict=True)
+    ]
+    return named if len(parts) > 1 else [unit]
 
 
 def unstacked(found: Correspondence, known: Correspondence) -> Correspondence:
