@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
 import padiff
+from padiff.judging._parameters import _missing
+from padiff.parameters import Correspondence, HeldUnit, UnitMatch
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
+from padiff.trace import ModuleRecord, ParameterRecord
 
 WIDTH = 8
 SHARED, APART = (0, 0, 0, 0), (0, 1, 2, 3)
@@ -213,3 +217,20 @@ def test_steps_that_are_nearly_the_same_stay_in_their_order() -> None:
     (source,) = padiff.diff(Steps(1.0, 1.0015, 1.003), Steps(1.0, 1.0028, 1.0043), x).sources
     assert source.what.kind == "input"
     assert source.figures.rel_l2 == pytest.approx(0.0013, rel=0.01)
+
+
+def test_a_layer_that_shares_nothing_with_its_counterpart_is_in_one_model_only() -> None:
+    """Where the other model scores words by its table, a head's weight and bias were a source each."""
+
+    def held(path: str, *shape: int) -> HeldUnit:
+        module, _, name = path.rpartition(".")
+        return HeldUnit.of_one(ModuleRecord(module, "M"), name, ParameterRecord(path, (path,), "float32", shape))
+
+    roles = {name: held(f"head.{name}", *shape).roles[name] for name, shape in (("weight", (7, 4)), ("bias", (7,)))}
+    bias, head = held("bias", 7), HeldUnit(ModuleRecord("head", "Dense"), "", "linear", roles)
+    known = Correspondence([bias], [head], [UnitMatch(bias, head, [])])
+    causes = [one.cause for one in _missing(known, (frozenset(), frozenset()), False)]
+    assert [cause and cause.name for cause in causes] == ["missing_module"] * 3
+    alike = attrs.evolve(head, module=ModuleRecord("head", "Linear"))
+    both = Correspondence([alike], [head], [UnitMatch(alike, head, [])])
+    assert [one.what.name for one in _missing(both, (frozenset(), frozenset()), False)] == ["weight", "bias"]

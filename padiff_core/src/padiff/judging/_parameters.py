@@ -72,8 +72,9 @@ def _as_far_as_shown(finding: Finding, unshown: Mapping[str, tuple[int, int]]) -
 
 
 def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> Iterator[Finding]:
-    partner = {m.reference: m.candidate for m in correspondence.matches}
-    partner |= {m.candidate: m.reference for m in correspondence.matches}
+    # A layer that has nothing in common with what holds single parameters at its place is in the one model only.
+    matches = [m for m in correspondence.matches if m.links or m.reference.kind == m.candidate.kind]
+    partner = {m.reference: m.candidate for m in matches} | {m.candidate: m.reference for m in matches}
     partner |= {one.packing.packed: one.packing.members[0] for one in correspondence.packed}
     covered = _matched(correspondence)
     for known, merged in zip(covered, correspondence.together, strict=True):
