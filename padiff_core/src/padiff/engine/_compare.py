@@ -159,9 +159,9 @@ def _compared(
         assert known is not None
         known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
         if (sliced := in_slices(known.alignment, (sides[0].trace, sides[1].trace))) is not None:
-            traces, note = sliced
+            traces, told = sliced
             sides = both = attrs.evolve(sides[0], trace=traces[0]), attrs.evolve(sides[1], trace=traces[1])
-            notes += [note] if note not in notes else []
+            notes += [note for note in told if note not in notes]
             meter = Meter(sides, by)
             known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
         if number == steps[0]:

@@ -6,6 +6,7 @@ itself, does on a share of the rows what it does on all.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from padiff.forcing._messages import Replayed, ReplayRequest
 from padiff.forcing._side import Side
 from padiff.numerics import Array
 from padiff.recording import Task
-from padiff.trace import Call, Key, Leaf, ReadStore, Samples, Trace, ValueStore
+from padiff.trace import Call, Key, Leaf, ReadStore, Samples, Summary, Trace, ValueStore
 
 Place = tuple[str, int, str, int]
 """Path and ordinal of a call, ``input`` or ``output``, index of the tensor."""
@@ -36,9 +37,13 @@ class Share:
     rows: tuple[int, ...] | None = None
     scattered: bool = False
     """Whether it takes every ``count``-th place of the axis: a time step, where each batch has its times in a row."""
+    dropped: bool = False
+    """Whether it is one place of the axis, and has no such axis itself: a time step that is called by itself."""
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the part."""
+        if self.dropped:
+            return (*shape[: self.axis], *shape[self.axis + 1 :])
         parts = 1 if self.rows is None else len(self.rows)
         return (*shape[: self.axis], shape[self.axis] // self.count * parts, *shape[self.axis + 1 :])
 
@@ -51,7 +56,7 @@ class Share:
             where = slice(self.number, None, self.count)
         elif rows != tuple(range(rows[0], rows[-1] + 1)):
             where = [row * step + inner for row in rows for inner in range(step)]
-        return array[(*[slice(None)] * self.axis, where)]
+        return array[(*[slice(None)] * self.axis, rows[0] if self.dropped else where)]
 
 
 @attrs.frozen(eq=False)
@@ -102,10 +107,10 @@ class Division:
 
 
 class Divided:
-    """A trace as it would be had the calls of a division been made for each batch by itself."""
+    """A trace as it would be had the calls of each division been made for each batch by itself."""
 
-    def __init__(self, whole: Trace, division: Division) -> None:
-        self.whole, self._division = whole, division
+    def __init__(self, whole: Trace, *divisions: Division) -> None:
+        self.whole, self._of = whole, {key: one for one in divisions for key in one.calls}
         self._store = ReadStore(whole.store)
         self.trace = attrs.evolve(
             whole, store=self._store, calls=[], values=dict(whole.values), gradients=dict(whole.gradients)
@@ -127,7 +132,10 @@ class Divided:
         ordinal = self._ordinals.get(call.path, 0)
         self._ordinals[call.path] = ordinal + 1
         inputs, outputs = (
-            [self._leaf(leaf, (*call.key, what, index), share) for index, leaf in enumerate(leaves)]
+            [
+                self._leaf(leaf, (*call.key, what, index), share, self._of.get(call.key))
+                for index, leaf in enumerate(leaves)
+            ]
             for what, leaves in (("input", call.inputs), ("output", call.outputs))
         )
         new = attrs.evolve(
@@ -143,26 +151,17 @@ class Divided:
         self._add_all(call.children, new, share)
 
     def _add_all(self, calls: Sequence[Call], parent: Call | None, share: Share | None) -> None:
-        run: list[Call] = []
-        for call in calls:
-            if share is None and call.key in self._division.calls:
-                run.append(call)
-                continue
-            self._repeat(run, parent)
-            run = []
-            self._add(call, parent, share)
-        self._repeat(run, parent)
+        runs = itertools.groupby(calls, lambda call: self._of.get(call.key) if share is None else None)
+        for division, run in runs:
+            together = list(run)
+            for part in (share,) if division is None else division.shares:  # one behind the other, for each batch once
+                for call in together:
+                    self._add(call, parent, part)
 
-    def _repeat(self, run: Sequence[Call], parent: Call | None) -> None:
-        """Add calls one behind the other, for each batch once."""
-        for share in self._division.shares if run else ():
-            for call in run:
-                self._add(call, parent, share)
-
-    def _leaf(self, leaf: Leaf, place: Place, share: Share | None) -> Leaf:
-        if share is None or place not in self._division.places:
+    def _leaf(self, leaf: Leaf, place: Place, share: Share | None, division: Division | None) -> Leaf:
+        if share is None or division is None or place not in division.places:
             return leaf
-        part: Part = self._division.parts[place][share.number] if place in self._division.parts else share
+        part: Part = division.parts[place][share.number] if place in division.parts else share
         token = self._tokens.get((leaf.token, part))
         if token is None:
             self._next += 1
@@ -172,8 +171,11 @@ class Divided:
                 (self.trace.values, part),
                 (self.trace.gradients, Scaled(part.times) if isinstance(part, Summand) else part),
             ):
-                if leaf.token in named:
-                    named[token] = self._store.add(named[leaf.token], how)
+                key = named.get(leaf.token)
+                if key is not None and key < 0:
+                    named[token] = self.trace.summarized(Summary(leaf.dtype, part.shape(leaf.shape)))
+                elif key is not None:
+                    named[token] = self._store.add(key, how)
         return attrs.evolve(leaf, token=token, shape=part.shape(leaf.shape))
 
 

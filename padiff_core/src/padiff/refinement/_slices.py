@@ -17,52 +17,141 @@ Traces = tuple[Trace, Trace]
 Tie = tuple[Call, Call, str, int, int]
 """A call of the whole batch and one of a slice, ``input`` or ``output``, and which tensor of each."""
 _SIDES = ("input", "output")
+_MOST = 4096
+"""Rows of which the nearest ones are looked for."""
+_COLUMNS = 64
+"""Elements by which it is told how near two rows are."""
 
 
-def in_slices(alignment: Alignment, traces: Traces) -> tuple[Traces, Note] | None:
-    """Return a step that one side made of one batch as both made it of the other's slices, and a note.
+@attrs.frozen
+class _Cut:
+    """A call that one side makes once, and what of it each of the other side's calls of that model has."""
 
-    None where both made it of slices, or neither; where these do not hold the rows of the batch, in whatever order; and
-    where values were not kept. What has one shape is the mean, or the sum, of what the slices make (a loss), or alike
-    in all: its gradient, the sum of theirs, is not compared then. A loss that a script tells may be that of a slice.
+    side: int
+    whole: Call
+    slices: Sequence[Call]
+    shares: Sequence[Share]
+    loose: frozenset[int]
+    """Tokens that hold a gradient of other uses than the slices' do: one script hands on what a call gave, and the
+    other what it made of that."""
+
+
+def in_slices(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]] | None:
+    """Return a step in which each model is called on the slices that either script calls it on, and notes.
+
+    None where both call their models alike, or where what one calls a model on does not hold the rows, in whatever
+    order, of what the other calls it on at once; and where values were not kept. What has one shape is the mean, or the
+    sum, of what the slices make (a loss), or alike in all: its gradient, the sum of theirs, is not compared then. A
+    loss that a script tells may be that of a slice.
     """
-    found = [trace.trained for trace in traces]
-    counts = [len(calls) for calls in found]
-    if min(counts) != 1 or counts[0] == counts[1]:
+    cuts = [
+        (cut, found) for cut in _cuts(alignment, traces) if (found := _division(cut, alignment, traces)) is not None
+    ]
+    if not cuts:
         return None
-    side = counts.index(1)
-    (root,), slices, count, both = found[side], found[1 - side], max(counts), (traces[side], traces[1 - side])
-    shares = _cut(root, slices, both)
-    if not shares:
-        return None
+    read, notes, several = list(traces), [], False
+    for side in (0, 1):
+        ours = [found for cut, found in cuts if cut.side == side]
+        loose = frozenset[int]().union(*(cut.loose for cut, _ in cuts if cut.side == side))
+        read[side] = Divided(_without_sums(traces[side], ours, loose), *ours).trace if ours else traces[side]
+    gradients = all(trace.gradients for trace in traces)
+    for cut, _ in cuts:
+        trained = gradients and _is_trained(cut.whole, traces[cut.side])
+        losses = trained and _told_of_slices(traces[1 - cut.side]) and _apart(traces[0].loss, traces[1].loss)
+        several |= losses
+        model = cut.whole.path == traces[cut.side].root.path and len(traces[cut.side].trained) == 1
+        data = {"side": SIDES[cut.side], "count": len(cut.slices), "losses": losses}
+        notes.append(Note("slices", data if model else {**data, "name": cut.whole.path}))
+    read = [attrs.evolve(trace, loss=None) for trace in read] if several else read
+    return (read[0], read[1]), notes
+
+
+def _cuts(alignment: Alignment, traces: Traces) -> Iterator[_Cut]:
+    """Yield the calls that one script makes where the other makes several, of each model that both call.
+
+    Calls to which gradients come are none of those to which none does, and what both call on as much is one call.
+    """
+    alike = {
+        (side, (pair.reference, pair.candidate)[side].key)
+        for pair in alignment.tops
+        if [leaf.shape for leaf in pair.reference.inputs] == [leaf.shape for leaf in pair.candidate.inputs]
+        for side in (0, 1)
+    }
+    given = [{leaf.token for call in trace.tops for leaf in call.outputs} for trace in traces]
+    for paths in dict.fromkeys((pair.reference.path, pair.candidate.path) for pair in alignment.tops):
+        calls = [[call for call in one.tops if call.path == path] for one, path in zip(traces, paths, strict=True)]
+        for trained in (True, False):
+            sorts = [[call for call in calls[n] if _is_trained(call, traces[n]) is trained] for n in (0, 1)]
+            loose = [[call for call in sorts[n] if (n, call.key) not in alike] for n in (0, 1)]
+            for some in (sorts, loose):
+                counts = [len(one) for one in some]
+                side = counts.index(min(counts))
+                if min(counts) == 1 < max(counts):
+                    shares = _cut(some[side][0], some[1 - side], (traces[side], traces[1 - side]))
+                    if shares:
+                        other = _loose(some[side][0], some[1 - side], (given[side], given[1 - side]))
+                        yield _Cut(side, some[side][0], some[1 - side], shares, other)
+                        break
+
+
+def _is_trained(call: Call, trace: Trace) -> bool:
+    return any(leaf.token in trace.gradients for leaf in call.outputs)
+
+
+def _told_of_slices(trace: Trace) -> bool:
+    """Return whether a loss may be that of the last slice: not where all have one backward pass, as optimizers know."""
+    return bool(trace.latest) or not trace.handed
+
+
+def _division(cut: _Cut, alignment: Alignment, traces: Traces) -> Division | None:
+    """Return how the calls inside of what is cut are read; None where their tensors do not tell it."""
+    side, root, slices, shares = cut.side, cut.whole, cut.slices, cut.shares
+    both = traces[side], traces[1 - side]
     pairs = [(pair.reference, pair.candidate)[:: 1 - 2 * side] for pair in alignment.pairs]
     of = {inner.key: share for one, share in zip(slices, shares, strict=True) for inner in one.subtree()}
     ties = [one for whole, part in pairs if part.key in of for one in _ties((whole, part), of[part.key])]
     ties = [one for one in ties if one[0] is root or root in one[0].ancestors()]
-    cut = _shares(ties, shares)
-    given = {} if cut is None else _given(root, slices, both, cut)
-    if cut is None or not any(map(all, given.values())):
+    parts = _shares(ties, shares)
+    given = {} if parts is None else _given(root, slices, both, parts)
+    if parts is None or not given:
         return None
+    count = len(slices)
     other = next((number for number in range(count) if not all(same[number] for same in given.values())), count - 1)
     weights = [len(one.rows or ()) / one.count for one in shares]
-    parts: dict[int, Sequence[Share | Summand]] = {**_means(ties, slices, both, weights, other), **cut}
-    inside = [call for call in both[0].calls if call is root or root in call.ancestors()]
-    leaves = {
-        (*call.key, what, index): leaf
+    known: dict[int, Sequence[Share | Summand]] = {**_means(ties, slices, both, weights, other), **parts}
+    inside = list(root.subtree())
+    named = {
+        (*call.key, what, index): known[leaf.token]
         for call in inside
         for what in _SIDES
         for index, leaf in enumerate(call.leaves(what))
+        if leaf.token in known
     }
-    whole = attrs.evolve(both[0], gradients=dict(both[0].gradients), summaries=dict(both[0].summaries))
-    for leaf in leaves.values():
-        if leaf.token not in parts and leaf.token in whole.gradients:  # the sum of the slices'
-            whole.gradients[leaf.token] = whole.summarized(Summary(leaf.dtype, leaf.shape))
-    named = {place: parts[leaf.token] for place, leaf in leaves.items() if leaf.token in parts}
-    division = Division(tuple(shares), frozenset(call.key for call in inside), frozenset(named), named)
-    read = [Divided(whole, division).trace, both[1]][:: 1 - 2 * side]
-    apart = all(trace.gradients for trace in traces) and _apart(traces[0].loss, traces[1].loss)
-    read = [attrs.evolve(trace, loss=None) for trace in read] if apart else read
-    return (read[0], read[1]), Note("slices", {"side": SIDES[side], "count": count, "losses": apart})
+    return Division(tuple(shares), frozenset(call.key for call in inside), frozenset(named), named)
+
+
+def _loose(whole: Call, slices: Sequence[Call], given: tuple[set[int], set[int]]) -> frozenset[int]:
+    """Return what a batch is given that is no call's output while a slice's is, or the other way round."""
+    pairs = [
+        (whole.inputs[i], one.inputs[j]) for one in slices for i, j in partners(whole.inputs, one.inputs, same_sort)
+    ]
+    return frozenset(ours.token for ours, theirs in pairs if (ours.token in given[0]) != (theirs.token in given[1]))
+
+
+def _without_sums(trace: Trace, divisions: Sequence[Division], loose: frozenset[int]) -> Trace:
+    """Return a trace without the gradients of what is alike in all slices: they are the sums of the slices'.
+
+    Nor has it those of what is ``loose``: they come to what was made of it, or what it was made of, as well.
+    """
+    found = attrs.evolve(trace, gradients=dict(trace.gradients), summaries=dict(trace.summaries))
+    for division in divisions:
+        for call in (call for call in trace.calls if call.key in division.calls):
+            for what in _SIDES:
+                for index, leaf in enumerate(call.leaves(what)):
+                    sums = leaf.token in loose or (*call.key, what, index) not in division.places
+                    if sums and leaf.token in found.gradients:
+                        found.gradients[leaf.token] = found.summarized(Summary(leaf.dtype, leaf.shape))
+    return found
 
 
 def _apart(ours: float | None, theirs: float | None) -> bool:
@@ -75,30 +164,56 @@ def _apart(ours: float | None, theirs: float | None) -> bool:
 def _cut(root: Call, slices: Sequence[Call], traces: Traces) -> list[Share]:
     """Return which rows of what the batch is given each slice is given; nothing where they do not make it up.
 
-    The input tells whose rows are most different: those of a mask may be alike.
+    The input tells whose rows are most different: those of a mask may be alike. What a model made of data is the same
+    up to rounding, or a fault.
     """
     best: tuple[int, list[Share]] = 0, []
     for i, leaf in enumerate(root.inputs):
         whole, parts = traces[0].value(leaf), [traces[1].value(one.inputs[i]) for one in slices if i < len(one.inputs)]
         known = [one for one in parts if one is not None]
-        axes = set() if whole is None else {axis for one in known for axis in _axes(whole.shape, one.shape)}
-        if whole is None or len(axes) != 1 or len(known) < len(slices):
+        if whole is None or len(known) < len(slices):
             continue
-        (axis,) = axes
-        free: dict[bytes, list[int]] = {}
-        for row, value in enumerate(np.moveaxis(whole, axis, 0)):
-            free.setdefault(value.tobytes(), []).append(row)
-        kinds, rows = len(free), []
-        for one in known:
-            values = np.moveaxis(one.astype(whole.dtype), axis, 0)
-            rows.append([free[key].pop(0) if free.get(key := value.tobytes()) else -1 for value in values])
-        if kinds > best[0] and sorted(row for part in rows for row in part) == list(range(whole.shape[axis])):
-            best = kinds, [Share(axis, k, whole.shape[axis], tuple(part)) for k, part in enumerate(rows)]
+        for axis, dropped in set.intersection(*({*_ways(whole.shape, one.shape)} for one in known)):
+            rows = np.moveaxis(whole, axis, 0)
+            cut = [one[None] if dropped else np.moveaxis(one, axis, 0) for one in known]
+            kinds, found = _same_rows(rows, [one.astype(whole.dtype) for one in cut])
+            if not kinds:
+                kinds, found = 1, _near_rows(rows, cut)
+            if kinds > best[0] and sorted(row for part in found for row in part) == list(range(len(rows))):
+                shares = enumerate(found)
+                best = kinds, [Share(axis, k, len(rows), tuple(part), dropped=dropped) for k, part in shares]
     return best[1]
 
 
-def _axes(whole: Sequence[int], part: Sequence[int]) -> list[int]:
-    return [axis for axis, (a, b) in enumerate(zip(whole, part, strict=False)) if a != b or len(whole) != len(part)]
+def _same_rows(whole: Array, parts: Sequence[Array]) -> tuple[int, list[list[int]]]:
+    """Return which rows of a value parts of it hold, and how many different ones it has; 0 where they hold others."""
+    free: dict[bytes, list[int]] = {}
+    for row, value in enumerate(whole):
+        free.setdefault(value.tobytes(), []).append(row)
+    kinds, rows = len(free), []
+    for one in parts:
+        rows.append([free[key].pop(0) if free.get(key := value.tobytes()) else -1 for value in one])
+    return (0, []) if any(row < 0 for part in rows for row in part) else (kinds, rows)
+
+
+def _near_rows(whole: Array, parts: Sequence[Array]) -> list[list[int]]:
+    """Return which rows of a value are nearest to those of its parts; nothing where these are not related to them."""
+    if whole.dtype.kind != "f" or sum(map(len, parts)) != len(whole) or len(whole) > _MOST:
+        return []
+    ours, theirs = (one.reshape(len(whole), -1).astype(np.float64) for one in (whole, np.concatenate(parts)))
+    columns = np.linspace(0, ours.shape[1] - 1, min(ours.shape[1], _COLUMNS)).astype(int)
+    apart = np.array([np.linalg.norm(ours[:, columns] - one[columns], axis=1) for one in theirs])
+    nearest = iter(apart.argmin(1).tolist())
+    related = np.linalg.norm(apart.min(1)) < np.linalg.norm(ours[:, columns]) / 2
+    return [[next(nearest) for _ in part] for part in parts] if related else []
+
+
+def _ways(whole: Sequence[int], part: Sequence[int]) -> list[tuple[int, bool]]:
+    """Return along which axes a value may hold parts of a shape, and whether these have no such axis themselves."""
+    if len(whole) == len(part):
+        apart = [(axis, False) for axis, (a, b) in enumerate(zip(whole, part, strict=True)) if a != b]
+        return apart if len(apart) == 1 else []
+    return [(axis, True) for axis in range(len(whole)) if (*whole[:axis], *whole[axis + 1 :]) == tuple(part)]
 
 
 def _ties(calls: Sequence[Call], share: Share) -> Iterator[Tie]:
@@ -113,14 +228,24 @@ def _ties(calls: Sequence[Call], share: Share) -> Iterator[Tie]:
 
 def _shares(ties: Sequence[Tie], shares: Sequence[Share]) -> dict[int, list[Share]] | None:
     """Return, by their tokens, what tensors of the whole batch hold of each slice; None where one says two things."""
-    axes: dict[int, int | None] = {}
+    found: dict[int, Share | None] = {}
     for whole, part, what, i, j in ties:
         leaf, other = whole.leaves(what)[i], part.leaves(what)[j]
-        axis = next(iter(_axes(leaf.shape, other.shape)), None)
-        if axes.setdefault(leaf.token, axis) != axis:
+        way = _way(leaf, other, shares[0])
+        if found.setdefault(leaf.token, way) != way:
             return None
-    cut = {token: axis for token, axis in axes.items() if axis is not None}
-    return {token: [attrs.evolve(one, axis=axis) for one in shares] for token, axis in cut.items()}
+    return {
+        token: [attrs.evolve(one, axis=way.axis, dropped=way.dropped) for one in shares]
+        for token, way in found.items()
+        if way is not None
+    }
+
+
+def _way(whole: Leaf, part: Leaf, share: Share) -> Share | None:
+    """Return what of a tensor another one holds, as a share along whatever axis; that of the batch where it may be."""
+    ways = [attrs.evolve(share, axis=axis, dropped=dropped) for axis, dropped in _ways(whole.shape, part.shape)]
+    fitting = [one for one in ways if not one.dropped or whole.shape[one.axis] == share.count]
+    return share if share in fitting else next(iter(fitting), None)
 
 
 def _given(root: Call, slices: Sequence[Call], traces: Traces, cut: dict[int, list[Share]]) -> dict[int, list[bool]]:
@@ -176,7 +301,5 @@ def _summands(whole: Array | None, made: Sequence[Array | None], weights: Sequen
 
 def _fits(whole: Leaf, part: Leaf, share: Share) -> bool:
     """Return whether a tensor has the shape of another one, or holds some of that shape along one axis."""
-    if len(whole.shape) != len(part.shape):
-        return False
-    apart = _axes(whole.shape, part.shape)
-    return not apart or (len(apart) == 1 and attrs.evolve(share, axis=apart[0]).shape(whole.shape) == part.shape)
+    way = _way(whole, part, share)
+    return whole.shape == part.shape or (way is not None and way.shape(whole.shape) == tuple(part.shape))

@@ -288,7 +288,12 @@ NOTES: Mapping[str, Phrase] = {
     ),
     "extra_call": "only the {side}'s script makes this call, to which no gradient comes: compared with nothing",
     "slices": lambda data: (
-        f"the {data['side']} makes a step of one batch, the {OTHER[data['side']]} of {data['count']} slices of it: "
+        (
+            f"the {data['side']} calls {data['name']!r} on one batch"
+            if "name" in data
+            else f"the {data['side']} makes a step of one batch"
+        )
+        + f", the {OTHER[data['side']]} {'on' if 'name' in data else 'of'} {data['count']} slices of it: "
         "read so in both"
         + (", and of the losses, which differ, their gradients are compared" if data["losses"] else "")
     ),

@@ -1,0 +1,108 @@
+"""Compare scripts of which one calls its models once on a batch, or a sequence, and the other on each part of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase
+from padiff.testing.toy import functional, rows
+
+TIMES, BATCH, SIZE = 3, 4, 6
+
+
+class Net(rows.Module):
+    """Layers of a script: a coder, a cell, a head of what that gives, and a frozen judge of it."""
+
+    def __init__(self, slope: float) -> None:
+        self.coder, self.cell = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, SIZE)
+        self.head, self.judge = Head(slope), Head(1.0)
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+class Head(rows.Module):
+    def __init__(self, slope: float) -> None:
+        self.first, self.last, self.slope = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, 2), slope
+
+    def forward(self, x: Any) -> Any:
+        return self.last(functional.tanh(self.first(x) * np.float32(self.slope)))
+
+
+def joined(parts: list[Any], how: str) -> Any:
+    """Put steps behind each other: along a new first axis, or along the first one."""
+    return functional.concat([one.reshape(1, *one.shape) if how == "stacked" else one for one in parts], 0)
+
+
+def train(
+    folder: Path,
+    how: str,
+    *,
+    slope: float = 1.0,
+    detached: bool = False,
+    weight: float = 1.0,
+    rate: float = 0.1,
+    moved: bool = False,
+) -> None:
+    """Train on sequences: a call for each step, or one for all that are ``stacked``, or ``flat``; the cell steps."""
+    np.random.seed(0)
+    net, rng = Net(slope), np.random.default_rng(1)
+    for parameter in net.judge.parameters():
+        parameter.requires_grad = False
+    optimizer = rows.SGD([*net.coder.parameters(), *net.cell.parameters(), *net.head.parameters()], rate)
+    with padiff.record(net, folder, optimizer=optimizer) as recorder:
+        for _ in range(2):
+            x = rng.standard_normal((TIMES, BATCH, SIZE)).astype(np.float32)
+            given = [rows.Tensor(one.copy()) for one in x]
+            codes = [net.coder(one) for one in (given if how == "steps" else [joined(given, how)])]
+            if how != "steps":
+                codes = [codes[0].reshape(TIMES, BATCH, SIZE)[time] for time in range(TIMES)]
+            states = [rows.Tensor(np.zeros((BATCH, SIZE), np.float32))]
+            for code in codes[::-1] if moved else codes:
+                states.append(net.cell(states[-1] + code))
+            taken = states[1:] if how == "steps" else [joined(states[1:], how)]
+            loss = (states[-1] * states[-1]).sum()
+            for one in taken:
+                given_up = functional.detach(one)
+                y, wanted = net.head(given_up if detached else one), functional.detach(net.judge(given_up))
+                loss = loss + ((y - wanted) * y).sum() * np.float32(weight)
+            optimizer.clear()
+            loss.backward()
+            optimizer.step()
+            recorder.step(float(loss.data))
+
+
+@pytest.mark.parametrize("how", ["stacked", "flat"])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [
+        ({}, None),  # the head's calls on another number of rows were sources
+        ({"slope": 1.1}, (0, Phase.FORWARD, "head")),
+        ({"detached": True}, (0, Phase.BACKWARD, "cell")),  # the head's input has other uses on one side
+        ({"weight": 1.1}, (0, Phase.LOSS, "")),
+        ({"rate": 0.2}, (0, Phase.UPDATE, "")),
+        ({"moved": True}, (0, Phase.FORWARD, "cell")),
+    ],
+)
+def test_a_script_may_call_each_model_on_all_at_once(
+    tmp_path: Path, how: str, turned: bool, fault: dict[str, Any], place: Any
+) -> None:
+    train(tmp_path / "a", "steps" if turned else how)
+    train(tmp_path / "b", how if turned else "steps", **fault)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [(one.step, one.phase, one.candidate.path) for one in report.sources] == [place] * (place is not None), (
+        report
+    )
+    assert report.aligned is (place is None), report
+    told = [note.data for note in report.notes if note.kind == "slices"]
+    assert {None} <= {one.get("name") for one in told} <= {None, "head", "judge"}
+    assert len(told) == 3 or fault
+    assert {(one["side"], one["count"], one["losses"]) for one in told} == {
+        (("reference", "candidate")[turned], 3, False)
+    }
