@@ -106,3 +106,31 @@ def test_a_script_may_call_each_model_on_all_at_once(
     assert {(one["side"], one["count"], one["losses"]) for one in told} == {
         (("reference", "candidate")[turned], 3, False)
     }
+
+
+def judge(folder: Path, order: str, *, weight: float = 1.0) -> None:
+    """Train on real and made ones in ``order``, together or apart, and the real ones again for a penalty."""
+    np.random.seed(0)
+    net, rng = Net(1.0), np.random.default_rng(1)
+    with padiff.record(net, folder) as recorder:
+        real, made = (rng.standard_normal((BATCH, SIZE)).astype(np.float32) for _ in range(2))
+        given = {"real": real, "made": made, "penalty": real, "both": np.concatenate([real, made])}
+        y = {name: net.head(rows.Tensor(given[name].copy())) for name in order.split()}
+        judged = (y["both"][:BATCH], y["both"][BATCH:]) if "both" in y else (y["real"], y["made"])
+        loss = (judged[0] * judged[0]).sum() - judged[1].sum() + y["penalty"].sum() * np.float32(weight)
+        loss.backward()
+        recorder.step(float(loss.data))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("weight", [1.0, 2.0])
+def test_of_calls_on_one_batch_gradients_tell_which_is_a_slice(tmp_path: Path, turned: bool, weight: float) -> None:
+    """None of them was compared, and what the parameters' gradients are was a source at a layer."""
+    orders = ["both penalty", "real made penalty"]
+    for name, order, times in zip("ab", reversed(orders) if turned else orders, (1.0, weight), strict=True):
+        judge(tmp_path / name, order, weight=times)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    found = [(one.phase, one.candidate.path, one.what.kind) for one in report.sources]
+    assert found == [(Phase.BACKWARD, "head", "output_gradient")] * (weight > 1), report
+    assert report.aligned is (weight == 1)
+    assert [note.data["count"] for note in report.notes if note.kind == "slices"] == [2]

@@ -9,6 +9,7 @@ import numpy as np
 
 from padiff.alignment import Alignment, partners, same_sort
 from padiff.forcing import Divided, Division, Share, Summand
+from padiff.grouping import grouped
 from padiff.numerics import SAME, Array, difference, epsilon_of
 from padiff.report import SIDES, Note
 from padiff.trace import Call, Leaf, Summary, Trace
@@ -19,6 +20,8 @@ Tie = tuple[Call, Call, str, int, int]
 _SIDES = ("input", "output")
 _MOST = 4096
 """Rows of which the nearest ones are looked for."""
+_UNRELATED = 2**0.5
+"""How far apart values are that have nothing to do with each other."""
 _COLUMNS = 64
 """Elements by which it is told how near two rows are."""
 
@@ -69,29 +72,53 @@ def in_slices(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]]
 def _cuts(alignment: Alignment, traces: Traces) -> Iterator[_Cut]:
     """Yield the calls that one script makes where the other makes several, of each model that both call.
 
-    Calls to which gradients come are none of those to which none does, and what both call on as much is one call.
+    Calls to which gradients come are none of those to which none does.
     """
-    alike = {
-        (side, (pair.reference, pair.candidate)[side].key)
-        for pair in alignment.tops
-        if [leaf.shape for leaf in pair.reference.inputs] == [leaf.shape for leaf in pair.candidate.inputs]
-        for side in (0, 1)
-    }
     given = [{leaf.token for call in trace.tops for leaf in call.outputs} for trace in traces]
     for paths in dict.fromkeys((pair.reference.path, pair.candidate.path) for pair in alignment.tops):
         calls = [[call for call in one.tops if call.path == path] for one, path in zip(traces, paths, strict=True)]
         for trained in (True, False):
-            sorts = [[call for call in calls[n] if _is_trained(call, traces[n]) is trained] for n in (0, 1)]
-            loose = [[call for call in sorts[n] if (n, call.key) not in alike] for n in (0, 1)]
-            for some in (sorts, loose):
-                counts = [len(one) for one in some]
-                side = counts.index(min(counts))
-                if min(counts) == 1 < max(counts):
-                    shares = _cut(some[side][0], some[1 - side], (traces[side], traces[1 - side]))
-                    if shares:
-                        other = _loose(some[side][0], some[1 - side], (given[side], given[1 - side]))
-                        yield _Cut(side, some[side][0], some[1 - side], shares, other)
-                        break
+            some = [[call for call in calls[n] if _is_trained(call, traces[n]) is trained] for n in (0, 1)]
+            side = 0 if len(some[0]) < len(some[1]) else 1
+            both = traces[side], traces[1 - side]
+            for whole in some[side] if len(some[0]) != len(some[1]) else ():
+                slices = _without_alike(whole, some[side], some[1 - side], both)
+                shares = _cut(whole, slices, both) if len(slices) > 1 else []
+                if shares:
+                    yield _Cut(side, whole, slices, shares, _loose(whole, slices, (given[side], given[1 - side])))
+                    break
+
+
+def _without_alike(whole: Call, ours: Sequence[Call], theirs: Sequence[Call], traces: Traces) -> Sequence[Call]:
+    """Return the calls that may be slices of one: none that is another of its side's; nothing where these are others.
+
+    Of calls that are given the same, gradients tell which is which: of data, and of data that a penalty is for.
+    """
+    left = list(theirs)
+    for call in (call for call in ours if call is not whole):
+        alike = [one for one in left if _shapes(one) == _shapes(call)]
+        if not alike:
+            return ()
+        left.remove(min(alike, key=lambda one: _far(call, one, traces)))
+    return left
+
+
+def _shapes(call: Call) -> list[tuple[int, ...]]:
+    return [leaf.shape for leaf in call.inputs]
+
+
+def _far(call: Call, other: Call, traces: Traces) -> float:
+    """Return how far two calls are apart in what they are given, and in the gradients that they get."""
+    given = [(traces[0].value(a), traces[1].value(b)) for a, b in zip(call.inputs, other.inputs, strict=True)]
+    sent = [(traces[0].gradient(a), traces[1].gradient(b)) for a, b in zip(call.outputs, other.outputs, strict=False)]
+    return sum(_difference(*both) for both in (*given, *sent))
+
+
+def _difference(ours: Array | None, theirs: Array | None) -> float:
+    """Return how far two values are apart, relative L2; values of other sizes as far as such as are not related."""
+    if ours is None or theirs is None or ours.size != theirs.size:
+        return _UNRELATED * (ours is not theirs)
+    return min(difference(ours.ravel(), theirs.ravel()).rel_l2, _UNRELATED)
 
 
 def _is_trained(call: Call, trace: Trace) -> bool:
@@ -107,10 +134,11 @@ def _division(cut: _Cut, alignment: Alignment, traces: Traces) -> Division | Non
     """Return how the calls inside of what is cut are read; None where their tensors do not tell it."""
     side, root, slices, shares = cut.side, cut.whole, cut.slices, cut.shares
     both = traces[side], traces[1 - side]
-    pairs = [(pair.reference, pair.candidate)[:: 1 - 2 * side] for pair in alignment.pairs]
+    matched = [(pair.reference, pair.candidate) for pair in alignment.pairs]
+    pairs = [(theirs, ours) for ours, theirs in matched] if side else matched
     of = {inner.key: share for one, share in zip(slices, shares, strict=True) for inner in one.subtree()}
-    ties = [one for whole, part in pairs if part.key in of for one in _ties((whole, part), of[part.key])]
-    ties = [one for one in ties if one[0] is root or root in one[0].ancestors()]
+    known = [(ours, theirs) for ours, theirs in pairs if theirs.key in of and root in (ours, *ours.ancestors())]
+    ties = [one for both in known or _by_path(root, slices[0], pairs) for one in _ties(both, of[both[1].key])]
     parts = _shares(ties, shares)
     given = {} if parts is None else _given(root, slices, both, parts)
     if parts is None or not given:
@@ -118,16 +146,24 @@ def _division(cut: _Cut, alignment: Alignment, traces: Traces) -> Division | Non
     count = len(slices)
     other = next((number for number in range(count) if not all(same[number] for same in given.values())), count - 1)
     weights = [len(one.rows or ()) / one.count for one in shares]
-    known: dict[int, Sequence[Share | Summand]] = {**_means(ties, slices, both, weights, other), **parts}
+    named: dict[int, Sequence[Share | Summand]] = {**_means(ties, slices, both, weights, other), **parts}
     inside = list(root.subtree())
-    named = {
-        (*call.key, what, index): known[leaf.token]
+    places = {
+        (*call.key, what, index): named[leaf.token]
         for call in inside
         for what in _SIDES
         for index, leaf in enumerate(call.leaves(what))
-        if leaf.token in known
+        if leaf.token in named
     }
-    return Division(tuple(shares), frozenset(call.key for call in inside), frozenset(named), named)
+    return Division(tuple(shares), frozenset(call.key for call in inside), frozenset(places), places)
+
+
+def _by_path(whole: Call, part: Call, pairs: Sequence[tuple[Call, Call]]) -> list[tuple[Call, Call]]:
+    """Return which call inside of one is which inside of another, as other calls of the same modules are matched."""
+    of, ours, theirs = dict[str, str](), *(grouped(one.subtree(), lambda call: call.path) for one in (whole, part))
+    for mine, yours in pairs:
+        of.setdefault(mine.path, yours.path)
+    return [both for a, b in of.items() for both in zip(ours.get(a, ()), theirs.get(b, ()), strict=False)]
 
 
 def _loose(whole: Call, slices: Sequence[Call], given: tuple[set[int], set[int]]) -> frozenset[int]:
