@@ -108,16 +108,19 @@ def test_a_script_may_call_each_model_on_all_at_once(
     }
 
 
-def judge(folder: Path, order: str, *, weight: float = 1.0) -> None:
+def judge(folder: Path, order: str, *, weight: float = 1.0, slope: float = 1.0) -> None:
     """Train on real and made ones in ``order``, together or apart, and the real ones again for a penalty."""
     np.random.seed(0)
-    net, rng = Net(1.0), np.random.default_rng(1)
+    net, rng = Net(slope), np.random.default_rng(1)
     with padiff.record(net, folder) as recorder:
         real, made = (rng.standard_normal((BATCH, SIZE)).astype(np.float32) for _ in range(2))
         given = {"real": real, "made": made, "penalty": real, "both": np.concatenate([real, made])}
         y = {name: net.head(rows.Tensor(given[name].copy())) for name in order.split()}
         judged = (y["both"][:BATCH], y["both"][BATCH:]) if "both" in y else (y["real"], y["made"])
-        loss = (judged[0] * judged[0]).sum() - judged[1].sum() + y["penalty"].sum() * np.float32(weight)
+        loss = (judged[0] * judged[0]).sum() - judged[1].sum()
+        loss = loss + (y["penalty"].sum() if "penalty" in y else net.coder(rows.Tensor(real)).sum()) * np.float32(
+            weight
+        )
         loss.backward()
         recorder.step(float(loss.data))
 
@@ -134,3 +137,11 @@ def test_of_calls_on_one_batch_gradients_tell_which_is_a_slice(tmp_path: Path, t
     assert found == [(Phase.BACKWARD, "head", "output_gradient")] * (weight > 1), report
     assert report.aligned is (weight == 1)
     assert [note.data["count"] for note in report.notes if note.kind == "slices"] == [2]
+
+
+def test_what_is_called_first_may_be_called_on_other_batches_in_turn(tmp_path: Path) -> None:
+    """A layer behind a fault in it was told as given other inputs: that of one batch was compared with the other's."""
+    judge(tmp_path / "a", "real made")
+    judge(tmp_path / "b", "made real", slope=2.0)
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.candidate.path, source.what.kind) == (Phase.FORWARD, "head", "input"), source

@@ -45,6 +45,7 @@ class Anchors:
         self._held = {pair.reference for pair in modules}, {pair.candidate for pair in modules}
         """The modules of either side that have a counterpart."""
         alone = not any(map(_is_put_together, self._traces))
+        self._own = [trace.root.path if alone or len(trace.models) == 1 else None for trace in self._traces]
         self.roots = list(self._together(*(trace.models for trace in self._traces))) if alone else []
         """Which calls of the model itself are which: a script may make several."""
         number = 0
@@ -175,13 +176,12 @@ class Anchors:
     def _inside_the_same(self, ours: Call, theirs: Call) -> bool:
         """Return whether two calls were made inside of two that took or gave the same: a fault may lie before them.
 
-        Inside of the model's own calls all are; a script may call a module of it several times.
+        Inside of the model's own calls all are; a script may call a module several times, also what it calls first.
         """
-        roots = tuple(trace.root.path for trace in self._traces)
         return any(
             self._same(a, b)
             for a, b in itertools.product(ours.ancestors(), theirs.ancestors())
-            if all(one.parent is not None or one.path != root for one, root in zip((a, b), roots, strict=True))
+            if all(one.parent is not None or one.path != root for one, root in zip((a, b), self._own, strict=True))
         )
 
     def _equal(self, ours: Call, theirs: Call) -> bool:
