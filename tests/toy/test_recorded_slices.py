@@ -145,3 +145,51 @@ def test_what_is_called_first_may_be_called_on_other_batches_in_turn(tmp_path: P
     judge(tmp_path / "b", "made real", slope=2.0)
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert (source.phase, source.candidate.path, source.what.kind) == (Phase.FORWARD, "head", "input"), source
+
+
+class Causal(rows.Module):
+    """Adds up what it was given so far, and keeps it; ``late``: also what comes next."""
+
+    def __init__(self, *, late: bool = False, first: bool = False) -> None:
+        self.taken, self.head, self.late, self.first = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, 2), late, first
+
+    def forward(self, x: Any, kept: Any = None) -> Any:
+        new = self.taken(x)
+        kept = new if kept is None else functional.concat([kept, new], 1)
+        times = x.shape[1], kept.shape[1]
+        seen = np.tri(*times, times[1] - times[0] + self.late, dtype=np.float32)
+        y = self.head(functional.tanh(rows.Tensor(seen) @ kept))
+        return (kept, y) if self.first else (y, kept)
+
+
+def generate(folder: Path, model: Causal, cuts: list[int], *, trained: bool, share: float) -> None:
+    """Run it on a sequence, cut, and on two steps behind that; a ``share`` of what is kept is handed on."""
+    with padiff.record(model, folder) as recorder:
+        x = np.random.default_rng(1).standard_normal((BATCH, 7, SIZE)).astype(np.float32)
+        kept: tuple[Any, ...] = ()
+        loss = rows.Tensor(np.zeros((), np.float32))
+        for part in np.split(x, [*cuts, 5, 6], 1):
+            given, y = model(rows.Tensor(part.copy()), *kept)[:: 1 if model.first else -1]
+            kept, loss = (given * np.float32(share),), loss + (y * y).sum()
+        if trained:
+            loss.backward()
+        recorder.step()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("cuts", [[2], [1, 2, 4]])
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize(("late", "share"), [(False, 1.0), (True, 1.0), (False, 0.9)])
+def test_a_prompt_may_be_cut_where_what_is_kept_grows(
+    tmp_path: Path, turned: bool, cuts: list[int], trained: bool, late: bool, share: float
+) -> None:
+    """The calls were compared in their order, and the inputs of the first were another batch."""
+    np.random.seed(0)
+    models = Causal(), Causal(late=late, first=True)
+    padiff.transfer(*models)
+    for n, (model, how) in enumerate(zip(models, (cuts, []) if turned else ([], cuts), strict=True)):
+        generate(tmp_path / "ab"[n], model, how, trained=trained, share=share if n else 1.0)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (not late and share == 1), report
+    assert len(report.sources) == (late or share < 1), report
+    assert [note.data["count"] for note in report.notes if note.kind == "slices"] == [len(cuts) + 1]

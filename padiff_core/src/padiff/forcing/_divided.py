@@ -37,6 +37,8 @@ class Share:
     rows: tuple[int, ...] | None = None
     scattered: bool = False
     """Whether it takes every ``count``-th place of the axis: a time step, where each batch has its times in a row."""
+    grown: bool = False
+    """Whether it holds what is of earlier parts, too, whose gradient is theirs (a cache)."""
     dropped: bool = False
     """Whether it is one place of the axis, and has no such axis itself: a time step that is called by itself."""
 
@@ -167,12 +169,13 @@ class Divided:
             self._next += 1
             token = self._tokens[leaf.token, part] = self._next
             self.parts[token] = leaf.token, part
-            for named, how in (
-                (self.trace.values, part),
-                (self.trace.gradients, Scaled(part.times) if isinstance(part, Summand) else part),
+            grown = isinstance(part, Share) and part.grown
+            for named, how, known in (
+                (self.trace.values, part, True),
+                (self.trace.gradients, Scaled(part.times) if isinstance(part, Summand) else part, not grown),
             ):
                 key = named.get(leaf.token)
-                if key is not None and key < 0:
+                if key is not None and (key < 0 or not known):
                     named[token] = self.trace.summarized(Summary(leaf.dtype, part.shape(leaf.shape)))
                 elif key is not None:
                     named[token] = self._store.add(key, how)

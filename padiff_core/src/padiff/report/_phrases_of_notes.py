@@ -289,7 +289,7 @@ NOTES: Mapping[str, Phrase] = {
     "extra_call": "only the {side}'s script makes this call, to which no gradient comes: compared with nothing",
     "slices": lambda data: (
         (
-            f"the {data['side']} calls {data['name']!r} on one batch"
+            f"the {data['side']} calls {repr(data['name']) if data['name'] else 'the model'} on one batch"
             if "name" in data
             else f"the {data['side']} makes a step of one batch"
         )

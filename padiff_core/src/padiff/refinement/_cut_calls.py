@@ -1,0 +1,155 @@
+"""Find the calls that one script makes of a model where the other calls it on slices of what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+import numpy as np
+
+from padiff.alignment import Alignment, partners, same_sort
+from padiff.forcing import Share
+from padiff.numerics import Array, difference
+from padiff.trace import Call, Trace
+
+Traces = tuple[Trace, Trace]
+_MOST = 4096
+"""Rows of which the nearest ones are looked for."""
+_UNRELATED = 2**0.5
+"""How far apart values are that have nothing to do with each other."""
+_COLUMNS = 64
+"""Elements by which it is told how near two rows are."""
+
+
+@attrs.frozen
+class Cut:
+    """A call that one side makes once, and what of it each of the other side's calls of that model has."""
+
+    side: int
+    whole: Call
+    slices: Sequence[Call]
+    shares: Sequence[Share]
+    loose: frozenset[int]
+    """Tokens that hold a gradient of other uses than the slices' do: one script hands on what a call gave, and the
+    other what it made of that."""
+
+
+def cuts(alignment: Alignment, traces: Traces) -> Iterator[Cut]:
+    """Yield the calls that one script makes where the other makes several, of each model that both call.
+
+    Calls to which gradients come are none of those to which none does.
+    """
+    given = [{leaf.token for call in trace.tops for leaf in call.outputs} for trace in traces]
+    for paths in dict.fromkeys((pair.reference.path, pair.candidate.path) for pair in alignment.tops):
+        calls = [[call for call in one.tops if call.path == path] for one, path in zip(traces, paths, strict=True)]
+        for trained in (True, False):
+            some = [[call for call in calls[n] if is_trained(call, traces[n]) is trained] for n in (0, 1)]
+            side = 0 if len(some[0]) < len(some[1]) else 1
+            both = traces[side], traces[1 - side]
+            for whole in some[side] if len(some[0]) != len(some[1]) else ():
+                slices = _without_alike(whole, some[side], some[1 - side], both)
+                shares = _cut(whole, slices, both) if len(slices) > 1 else []
+                if shares:
+                    yield Cut(side, whole, slices, shares, _loose(whole, slices, (given[side], given[1 - side])))
+                    break
+
+
+def _without_alike(whole: Call, ours: Sequence[Call], theirs: Sequence[Call], traces: Traces) -> Sequence[Call]:
+    """Return the calls that may be slices of one: none that is another of its side's; nothing where these are others.
+
+    Of calls that are given the same, gradients tell which is which: of data, and of data that a penalty is for.
+    """
+    left = list(theirs)
+    for call in (call for call in ours if call is not whole):
+        alike = [one for one in left if _shapes(one) == _shapes(call)]
+        if not alike:
+            return ()
+        left.remove(min(alike, key=lambda one: _far(call, one, traces)))
+    return left
+
+
+def _shapes(call: Call) -> list[list[int]]:
+    """Return the shapes of what a call is given, but for the order of axes."""
+    return [sorted(leaf.shape) for leaf in call.inputs]
+
+
+def _far(call: Call, other: Call, traces: Traces) -> float:
+    """Return how far two calls are apart in what they are given, and in the gradients that they get."""
+    given = [(traces[0].value(a), traces[1].value(b)) for a, b in zip(call.inputs, other.inputs, strict=True)]
+    sent = [(traces[0].gradient(a), traces[1].gradient(b)) for a, b in zip(call.outputs, other.outputs, strict=False)]
+    return sum(_difference(*both) for both in (*given, *sent))
+
+
+def _difference(ours: Array | None, theirs: Array | None) -> float:
+    """Return how far two values are apart, relative L2; values of other sizes as far as such as are not related."""
+    if ours is None or theirs is None or ours.size != theirs.size:
+        return _UNRELATED * (ours is not theirs)
+    return min(difference(ours.ravel(), theirs.ravel()).rel_l2, _UNRELATED)
+
+
+def is_trained(call: Call, trace: Trace) -> bool:
+    """Return whether a gradient comes to what a call gives."""
+    return any(leaf.token in trace.gradients for leaf in call.outputs)
+
+
+def _loose(whole: Call, slices: Sequence[Call], given: tuple[set[int], set[int]]) -> frozenset[int]:
+    """Return what a batch is given that is no call's output while a slice's is, or the other way round."""
+    pairs = [
+        (whole.inputs[i], one.inputs[j]) for one in slices for i, j in partners(whole.inputs, one.inputs, same_sort)
+    ]
+    return frozenset(ours.token for ours, theirs in pairs if (ours.token in given[0]) != (theirs.token in given[1]))
+
+
+def _cut(root: Call, slices: Sequence[Call], traces: Traces) -> list[Share]:
+    """Return which rows of what the batch is given each slice is given; nothing where they do not make it up.
+
+    The input tells whose rows are most different: those of a mask may be alike. What a model made of data is the same
+    up to rounding, or a fault.
+    """
+    best: tuple[int, list[Share]] = 0, []
+    for i, leaf in enumerate(root.inputs):
+        whole, parts = traces[0].value(leaf), [traces[1].value(one.inputs[i]) for one in slices if i < len(one.inputs)]
+        known = [one for one in parts if one is not None]
+        if whole is None or len(known) < len(slices):
+            continue
+        for axis, dropped in set.intersection(*({*ways(whole.shape, one.shape)} for one in known)):
+            rows = np.moveaxis(whole, axis, 0)
+            cut = [one[None] if dropped else np.moveaxis(one, axis, 0) for one in known]
+            kinds, found = _same_rows(rows, [one.astype(whole.dtype) for one in cut])
+            if not kinds:
+                kinds, found = 1, _near_rows(rows, cut)
+            if kinds > best[0] and sorted(row for part in found for row in part) == list(range(len(rows))):
+                shares = enumerate(found)
+                best = kinds, [Share(axis, k, len(rows), tuple(part), dropped=dropped) for k, part in shares]
+    return best[1]
+
+
+def _same_rows(whole: Array, parts: Sequence[Array]) -> tuple[int, list[list[int]]]:
+    """Return which rows of a value parts of it hold, and how many different ones it has; 0 where they hold others."""
+    free: dict[bytes, list[int]] = {}
+    for row, value in enumerate(whole):
+        free.setdefault(value.tobytes(), []).append(row)
+    kinds, rows = len(free), []
+    for one in parts:
+        rows.append([free[key].pop(0) if free.get(key := value.tobytes()) else -1 for value in one])
+    return (0, []) if any(row < 0 for part in rows for row in part) else (kinds, rows)
+
+
+def _near_rows(whole: Array, parts: Sequence[Array]) -> list[list[int]]:
+    """Return which rows of a value are nearest to those of its parts; nothing where these are not related to them."""
+    if whole.dtype.kind != "f" or sum(map(len, parts)) != len(whole) or len(whole) > _MOST:
+        return []
+    ours, theirs = (one.reshape(len(whole), -1).astype(np.float64) for one in (whole, np.concatenate(parts)))
+    columns = np.linspace(0, ours.shape[1] - 1, min(ours.shape[1], _COLUMNS)).astype(int)
+    apart = np.array([np.linalg.norm(ours[:, columns] - one[columns], axis=1) for one in theirs])
+    nearest = iter(apart.argmin(1).tolist())
+    related = np.linalg.norm(apart.min(1)) < np.linalg.norm(ours[:, columns]) / 2
+    return [[next(nearest) for _ in part] for part in parts] if related else []
+
+
+def ways(whole: Sequence[int], part: Sequence[int]) -> list[tuple[int, bool]]:
+    """Return along which axes a value may hold parts of a shape, and whether these have no such axis themselves."""
+    if len(whole) == len(part):
+        apart = [(axis, False) for axis, (a, b) in enumerate(zip(whole, part, strict=True)) if a != b]
+        return apart if len(apart) == 1 else []
+    return [(axis, True) for axis in range(len(whole)) if (*whole[:axis], *whole[axis + 1 :]) == tuple(part)]
