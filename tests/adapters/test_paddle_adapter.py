@@ -371,6 +371,18 @@ def test_optimizer_settings_have_common_names(build: Any, expected: tuple[str, f
     assert ADAPTER.optimizer_settings(lambda: None) == {}
 
 
+@pytest.mark.parametrize("name", ["Momentum", "SGD", "Adam", "AdamW", "RMSProp"])
+def test_a_group_decays_by_what_the_optimizer_says_where_it_says_nothing(name: str) -> None:
+    layers = [nn.Linear(1, 1) for _ in range(3)]
+    groups = [{"params": one.parameters(), **more} for one, more in zip(layers, DECAYS, strict=True)]
+    optimizer = getattr(paddle.optimizer, name)(0.1, parameters=groups, weight_decay=0.01)
+    told = [settings["weight_decay"] for _, settings in ADAPTER.optimizer_parameters(optimizer)]
+    assert told == pytest.approx([0.01, 0.01, 0.0, 0.0, 0.5, 0.5])
+
+
+DECAYS: list[dict[str, float]] = [{}, {"weight_decay": 0.0}, {"weight_decay": 0.5}]
+"""What groups of parameters say."""
+
 SETTINGS: list[tuple[Any, dict[str, Any]]] = [
     (nn.BatchNorm2D(3, momentum=0.9, epsilon=1e-3), {"momentum": 0.1, "eps": 1e-3, "training": True}),
     (nn.BatchNorm2D(3, use_global_stats=True), {"training": False}),

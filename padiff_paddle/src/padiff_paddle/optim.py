@@ -67,7 +67,8 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     known = settings_of(optimizer)
     for entry in (getattr(optimizer, "_param_groups", None) or ()) if known else ():
         group = entry if isinstance(entry, dict) else {}
-        grouped = {ours: optimizers.plain(group[name]) for name, ours in _IN_GROUPS.items() if name in group}
+        told = {name: group[name] for name in _IN_GROUPS if group.get(name) is not None}
+        grouped = {_IN_GROUPS[name]: optimizers.plain(value) for name, value in told.items()}
         for parameter in group["params"] if group else [entry]:
             yield parameter, {**known, **grouped, **_own(optimizer, parameter, known["lr"])}
 
@@ -88,8 +89,15 @@ def on_any_step(called: AnyStepListener) -> Callable[[], None]:
     return shadow.close
 
 
-_IN_GROUPS = {"beta1": "beta1", "beta2": "beta2", "epsilon": "eps", "weight_decay": "weight_decay"}
-"""What a group holds -> the common name; each parameter keeps its own share of the learning rate."""
+_IN_GROUPS = {
+    "beta1": "beta1",
+    "beta2": "beta2",
+    "epsilon": "eps",
+    "weight_decay": "weight_decay",
+    "regularization_coeff": "weight_decay",
+}
+"""What a group holds -> the common name; each parameter keeps its own share of the learning rate. Momentum's step
+decays by a coefficient of its own, and says None of its weight decay."""
 
 
 def _own(optimizer: Any, parameter: Any, rate: float) -> dict[str, Any]:
