@@ -193,3 +193,30 @@ def test_a_prompt_may_be_cut_where_what_is_kept_grows(
     assert report.aligned is (not late and share == 1), report
     assert len(report.sources) == (late or share < 1), report
     assert [note.data["count"] for note in report.notes if note.kind == "slices"] == [len(cuts) + 1]
+
+
+def crop(folder: Path, *, together: bool, weight: float = 1.0) -> None:
+    """Train on two crops of each of two sizes: each by itself, or those of one size together."""
+    np.random.seed(0)
+    net, rng = Head(1.0), np.random.default_rng(1)
+    optimizer = rows.SGD(net.parameters(), 0.1)
+    with padiff.record(net, folder, optimizer=optimizer) as recorder:
+        crops = [rng.standard_normal((BATCH, size, SIZE)).astype(np.float32) for size in (5, 5, 3, 3)]
+        given = [np.concatenate(crops[:2]), np.concatenate(crops[2:])] if together else crops
+        y = [net(rows.Tensor(one.copy())).mean(1) for one in given]
+        loss = (y[0] * y[0]).sum() + (rows.Tensor(np.zeros((), np.float32)) if together else (y[1] * y[1]).sum())
+        for one in y[1 if together else 2 :]:
+            loss = loss + one.sum() * np.float32(weight)
+        loss.backward()
+        optimizer.step()
+        recorder.step(float(loss.data))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("weight", [1.0, 1.5])
+def test_batches_of_several_sizes_are_cut_each_by_itself(tmp_path: Path, turned: bool, weight: float) -> None:
+    crop(tmp_path / "a", together=not turned)
+    crop(tmp_path / "b", together=turned, weight=weight)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (weight == 1), report
+    assert [one.phase for one in report.sources] == [Phase.LOSS] * (weight > 1), report

@@ -15,6 +15,8 @@ from padiff.trace import Call, Trace
 Traces = tuple[Trace, Trace]
 _MOST = 4096
 """Rows of which the nearest ones are looked for."""
+_CALLS = 256
+"""Calls of which each is looked at for each of the other side's."""
 _UNRELATED = 2**0.5
 """How far apart values are that have nothing to do with each other."""
 _COLUMNS = 64
@@ -46,25 +48,36 @@ def cuts(alignment: Alignment, traces: Traces) -> Iterator[Cut]:
             some = [[call for call in calls[n] if is_trained(call, traces[n]) is trained] for n in (0, 1)]
             side = 0 if len(some[0]) < len(some[1]) else 1
             both = traces[side], traces[1 - side]
-            for whole in some[side] if len(some[0]) != len(some[1]) else ():
-                slices = _without_alike(whole, some[side], some[1 - side], both)
+            for whole in _wholes(some[side], some[1 - side]):
+                slices = _others(whole, some[side], some[1 - side], both)
                 shares = _cut(whole, slices, both) if len(slices) > 1 else []
                 if shares:
                     yield Cut(side, whole, slices, shares, _loose(whole, slices, (given[side], given[1 - side])))
-                    break
 
 
-def _without_alike(whole: Call, ours: Sequence[Call], theirs: Sequence[Call], traces: Traces) -> Sequence[Call]:
-    """Return the calls that may be slices of one: none that is another of its side's; nothing where these are others.
+def _wholes(ours: Sequence[Call], theirs: Sequence[Call]) -> list[Call]:
+    """Return the calls of which several of the other side's may be slices, where that one makes more."""
+    parts = theirs if len(ours) < len(theirs) <= _CALLS else []
+    return [call for call in ours if sum(_is_part(one, call) for one in parts) > 1]
+
+
+def _is_part(part: Call, whole: Call) -> bool:
+    """Return whether something that a call is given may be a part of what another one is."""
+    return any(ways(a.shape, b.shape) for a, b in zip(whole.inputs, part.inputs, strict=False))
+
+
+def _others(whole: Call, ours: Sequence[Call], theirs: Sequence[Call], traces: Traces) -> Sequence[Call]:
+    """Return the calls that may be slices of one: none that is another of its side's, or a part of that alone.
 
     Of calls that are given the same, gradients tell which is which: of data, and of data that a penalty is for.
     """
     left = list(theirs)
     for call in (call for call in ours if call is not whole):
         alike = [one for one in left if _shapes(one) == _shapes(call)]
-        if not alike:
-            return ()
-        left.remove(min(alike, key=lambda one: _far(call, one, traces)))
+        if alike:
+            left.remove(min(alike, key=lambda one: _far(call, one, traces)))
+        else:
+            left = [one for one in left if _is_part(one, whole) or not _is_part(one, call)]
     return left
 
 
