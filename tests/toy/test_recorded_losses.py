@@ -158,3 +158,30 @@ def test_a_script_may_make_its_loss_of_an_output_in_another_shape(
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert [(one.phase, one.what.kind) for one in report.sources] == ([kind] if kind else []), str(report)
     assert report.aligned is not bool(fault)
+
+
+class Judges(rows.Module):
+    """A policy, and one that it is compared with, which its script calls first."""
+
+    def __init__(self) -> None:
+        self.policy, self.before = rows.Linear(8, CLASSES), rows.Linear(8, CLASSES)
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("more", [0.0, 1e-3])
+def test_a_loss_whose_terms_cancel_is_held_to_these_whichever_call_makes_them(tmp_path: Path, more: float) -> None:
+    """Advantages add up to nothing: a right script's loss of 1e-8 was a source behind a call of a frozen model."""
+    np.random.seed(0)
+    models = Judges(), Judges()
+    padiff.transfer(*models)
+    batch = np.random.default_rng(1).standard_normal((ROWS, 8), dtype=np.float32)
+    for model, name, wrong in zip(models, "ab", (0.0, more), strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            model.before(rows.Tensor(batch))
+            out = model.policy(rows.Tensor(batch))
+            (out * np.float32(1)).sum().backward()
+            recorder.step(1e-8 * (name == "b") + wrong)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [one.phase for one in report.sources] == [Phase.LOSS] * bool(more), report

@@ -115,7 +115,7 @@ def loss_finding(
     """Yield the loss, where it differs by more than the ``outputs`` that it was made of do, relative L2.
 
     One whose terms cancel (a critic's, an advantage's) is held to what these make of it: to first order each output
-    times its gradient, of the reference's ``trace``.
+    times its gradient, of the reference's ``trace``, in whatever call of a script's.
     Both may have been computed in a narrower type: what float32 holds exactly was, but for one number in 2^29. The
     ``places`` are those of the functions that make it, where these are known.
     """
@@ -130,7 +130,7 @@ def loss_finding(
     if (
         rule(np.asarray(ours), np.asarray(theirs))
         if rule
-        else error <= bound * max(abs(ours), abs(theirs), *_terms(trace, root))
+        else error <= bound * max(abs(ours), abs(theirs), *_terms(trace))
     ):
         return
     around = places or (place_of(root.reference, stack=False), place_of(root.candidate, stack=False))
@@ -146,9 +146,9 @@ def loss_finding(
     )
 
 
-def _terms(trace: Trace, root: Pair) -> Iterator[float]:
+def _terms(trace: Trace) -> Iterator[float]:
     """Yield how large the terms are, root of the sum of squares, that each output makes of the loss."""
-    for leaf in root.reference.outputs:
+    for leaf in (leaf for call in trace.tops for leaf in call.outputs):
         value, gradient = trace.value(leaf), trace.gradient(leaf)
         if value is not None and gradient is not None and is_float(value) and value.shape == gradient.shape:
             yield product_norm(value, gradient)
