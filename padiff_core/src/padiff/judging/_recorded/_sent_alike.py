@@ -11,10 +11,10 @@ from padiff.alignment import Alignment
 from padiff.forcing import Spot
 from padiff.judging._recorded._levels import Level
 from padiff.judging._recorded._meter import Meter
-from padiff.judging._recorded._two_steps import exact
+from padiff.judging._recorded._two_steps import exact, norm
 from padiff.judging._sizes import Size, held, multiple
 from padiff.judging._suspicion import Ruled, Ruling, Suspicion
-from padiff.numerics import EXACT, FLOORS, LOSS, NEGLIGIBLE, Array, epsilon_of, is_coarse, numpy_dtype
+from padiff.numerics import EXACT, FLOORS, LOSS, NEGLIGIBLE, UNSETTLED, Array, epsilon_of, is_coarse, numpy_dtype
 from padiff.report import Evidence, Verdict
 from padiff.trace import Leaf
 
@@ -26,6 +26,8 @@ _SHOWN = 4
 """Part of all rows that is far more than a few."""
 _TAIL = 64
 """Rows whose squares are so many times smaller than the mean are what is left of a loss, and rounding."""
+_REACHES = 64
+"""How many times less than what is sent otherwise, as a part of all, the gradients of parameters differ by that."""
 _SINGLE = epsilon_of("float32")
 
 
@@ -48,6 +50,22 @@ def of_each_row(
 def by_rows(one: Suspicion) -> bool:
     """Return whether a suspicion is of what `of_each_row` tells: the loss sends it, whatever becomes of it behind."""
     return one.ruling.rests_on("sent_alike", "sent_by_row")
+
+
+def reaches_parameters(one: Suspicion, meter: Meter, apart: float) -> bool:
+    """Return whether what is sent to an output of a script's call differs as the gradients of parameters are ``apart``.
+
+    Where one side goes on with a value of which the other has two, these agree, whatever part of all the value gets.
+    """
+    trace = meter.traces[0]
+    spot = one.spot
+    own = None if spot is None or spot.what != "output" else trace.gradient(spot.reference)
+    if own is None or spot is None or spot.pair.candidate.parent is not None:
+        return False
+    given = [trace.gradient(leaf) for call in trace.tops for leaf in call.outputs]
+    whole = math.hypot(*(norm(exact(gradient)) for gradient in given if gradient is not None))
+    part = one.ruling.figures.rel_l2 * norm(exact(own)) / whole if whole else 0.0
+    return apart * _REACHES >= part > UNSETTLED(epsilon_of(spot.reference.dtype, spot.candidate.dtype))
 
 
 def _sent_alike(spot: Spot, eps: float, meter: Meter, another: Callable[[], bool]) -> Evidence | None:

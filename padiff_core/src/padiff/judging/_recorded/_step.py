@@ -47,7 +47,7 @@ from padiff.judging._recorded._script_notes import (
     unlike_scripts,
     without_settings_seen,
 )
-from padiff.judging._recorded._sent_alike import by_rows
+from padiff.judging._recorded._sent_alike import by_rows, reaches_parameters
 from padiff.judging._recorded._state import (
     beside_unused,
     frozen_in,
@@ -255,6 +255,8 @@ class Recorded(Gathered):
         sizes = [size for match in known.matches for _, size in gradients_of(meter, match)]
         measured = [one for one in sizes if one is not None and not one.least]
         agree = bool(measured) and all(one.error <= SAME(one.eps) for one in measured)
+        apart = max((one.error for one in measured), default=0.0)
+        agree = agree and not any(reaches_parameters(one, meter, apart) for one in inside)
         if not agree or (len(measured) < len(sizes) and not all(map(_is_output, inside))):
             return told
         self.notes += new_notes(map(harmless_note, inside), self.notes)
