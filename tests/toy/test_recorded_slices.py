@@ -108,8 +108,11 @@ def test_a_script_may_call_each_model_on_all_at_once(
     }
 
 
-def judge(folder: Path, order: str, *, weight: float = 1.0, slope: float = 1.0) -> None:
-    """Train on real and made ones in ``order``, together or apart, and the real ones again for a penalty."""
+def judge(folder: Path, order: str, *, weight: float = 1.0, slope: float = 1.0, forgets: bool = False) -> None:
+    """Train on real and made ones in ``order``, together or apart, and the real ones again for a penalty.
+
+    The loss may be one that ``forgets`` the real ones.
+    """
     np.random.seed(0)
     net, rng = Net(slope), np.random.default_rng(1)
     with padiff.record(net, folder) as recorder:
@@ -117,7 +120,7 @@ def judge(folder: Path, order: str, *, weight: float = 1.0, slope: float = 1.0) 
         given = {"real": real, "made": made, "penalty": real, "both": np.concatenate([real, made])}
         y = {name: net.head(rows.Tensor(given[name].copy())) for name in order.split()}
         judged = (y["both"][:BATCH], y["both"][BATCH:]) if "both" in y else (y["real"], y["made"])
-        loss = (judged[0] * judged[0]).sum() - judged[1].sum()
+        loss = -judged[1].sum() if forgets else (judged[0] * judged[0]).sum() - judged[1].sum()
         loss = loss + (y["penalty"].sum() if "penalty" in y else net.coder(rows.Tensor(real)).sum()) * np.float32(
             weight
         )
@@ -137,6 +140,14 @@ def test_of_calls_on_one_batch_gradients_tell_which_is_a_slice(tmp_path: Path, t
     assert found == [(Phase.BACKWARD, "head", "output_gradient")] * (weight > 1), report
     assert report.aligned is (weight == 1)
     assert [note.data["count"] for note in report.notes if note.kind == "slices"] == [2]
+
+
+def test_a_slice_that_gets_no_gradient_is_a_slice(tmp_path: Path) -> None:
+    """Nothing was compared, and the report had no source."""
+    judge(tmp_path / "a", "both penalty")
+    judge(tmp_path / "b", "real made penalty", forgets=True)
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.phase, source.candidate.path, source.what.kind) == (Phase.BACKWARD, "head", "output_gradient")
 
 
 def test_what_is_called_first_may_be_called_on_other_batches_in_turn(tmp_path: Path) -> None:

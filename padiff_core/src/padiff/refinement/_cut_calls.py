@@ -39,20 +39,36 @@ class Cut:
 def cuts(alignment: Alignment, traces: Traces) -> Iterator[Cut]:
     """Yield the calls that one script makes where the other makes several, of each model that both call.
 
-    Calls to which gradients come are none of those to which none does.
+    Calls to which gradients come are none of those to which none does; but a slice may get none by a fault.
     """
-    given = [{leaf.token for call in trace.tops for leaf in call.outputs} for trace in traces]
     for paths in dict.fromkeys((pair.reference.path, pair.candidate.path) for pair in alignment.tops):
         calls = [[call for call in one.tops if call.path == path] for one, path in zip(traces, paths, strict=True)]
-        for trained in (True, False):
-            some = [[call for call in calls[n] if is_trained(call, traces[n]) is trained] for n in (0, 1)]
-            side = 0 if len(some[0]) < len(some[1]) else 1
-            both = traces[side], traces[1 - side]
-            for whole in _wholes(some[side], some[1 - side]):
-                slices = _others(whole, some[side], some[1 - side], both)
-                shares = _cut(whole, slices, both) if len(slices) > 1 else []
-                if shares:
-                    yield Cut(side, whole, slices, shares, _loose(whole, slices, (given[side], given[1 - side])))
+        trained, rest = (_of(calls, traces, gets=gets) for gets in (True, False))
+        found = list(_cut_of(trained, traces))
+        for side in (0, 1) if not found else ():
+            found += _cut_of((trained[0], calls[1]) if side == 0 else (calls[0], trained[1]), traces, side)
+        yield from found
+        yield from _cut_of(rest, traces)
+
+
+def _of(calls: Sequence[Sequence[Call]], traces: Traces, *, gets: bool) -> list[list[Call]]:
+    """Return those calls of both sides that get a gradient, or those that get none."""
+    sides = zip(calls, traces, strict=True)
+    return [[call for call in some if is_trained(call, trace) is gets] for some, trace in sides]
+
+
+def _cut_of(calls: Sequence[Sequence[Call]], traces: Traces, side: int | None = None) -> Iterator[Cut]:
+    """Yield which calls of the side that makes fewer the other one makes in slices; of one ``side`` alone, if told."""
+    fewer = 0 if len(calls[0]) < len(calls[1]) else 1
+    if side not in (None, fewer):
+        return
+    both = traces[fewer], traces[1 - fewer]
+    given = [{leaf.token for call in trace.tops for leaf in call.outputs} for trace in both]
+    for whole in _wholes(calls[fewer], calls[1 - fewer]):
+        slices = _others(whole, calls[fewer], calls[1 - fewer], both)
+        shares = _cut(whole, slices, both) if len(slices) > 1 else []
+        if shares:
+            yield Cut(fewer, whole, slices, shares, _loose(whole, slices, (given[0], given[1])))
 
 
 def _wholes(ours: Sequence[Call], theirs: Sequence[Call]) -> list[Call]:
