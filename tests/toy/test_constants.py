@@ -598,3 +598,39 @@ def test_a_forward_may_put_a_buffer_of_another_shape_in_the_place_of_one(shape: 
     report = padiff.diff(ours, growing(columns.Layer, columns.Dense, columns.statistic, shape, factor), x)
     assert report.aligned == (factor == 1.0), str(report)
     assert len(report.sources) == (not report.aligned), str(report)
+
+
+class Plain(rows.Module):
+    """A norm that has neither scale nor shift."""
+
+    def __init__(self) -> None:
+        self.first, self.norm, self.last = rows.Linear(8, 8), rows.LayerNorm(8), rows.Linear(8, 4)
+        del self.norm.weight, self.norm.bias
+        ones, zeros = rows.Tensor(np.ones(8, np.float32)), rows.Tensor(np.zeros(8, np.float32))
+        self.norm.forward = lambda x: F.layer_norm(x, ones, zeros, 1e-5)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.norm(self.first(x)))
+
+
+class Neutral(columns.Layer):
+    """The same, with both as a framework holds them of such a norm: frozen."""
+
+    def __init__(self, scale: float, *, trained: bool) -> None:
+        self.last, self.norm, self.first = columns.Dense(8, 4), columns.LayerNormalization(8), columns.Dense(8, 8)
+        for parameter, value in ((self.norm.gamma, scale), (self.norm.beta, 0.0)):
+            parameter.data[...] = value
+            parameter.requires_grad = trained
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.norm(self.first(x)))
+
+
+@pytest.mark.parametrize(("scale", "trained"), [(1.0, False), (1.5, False), (1.0, True)])
+def test_a_norm_without_scale_may_hold_ones_in_the_candidate(scale: float, trained: bool) -> None:
+    """MindSpore's norms with affine=False hold frozen ones and zeros: right ports were two sources."""
+    report = padiff.diff(Plain(), Neutral(scale, trained=trained), TOKENS)
+    assert report.aligned is (scale == 1 and not trained), str(report)
+    assert {one.candidate.path for one in report.sources} == ({"norm"} if scale > 1 or trained else set()), str(report)
+    if not trained:
+        assert [one.phase.value for one in report.sources] == ["forward"] * (scale > 1), str(report)

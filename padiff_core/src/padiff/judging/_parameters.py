@@ -87,7 +87,7 @@ def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> 
                 if (
                     held.parameter.path in covered[side]
                     or (held.parameter.buffer and unit not in partner)
-                    or (_is_constant(unit, held, unit in partner) and not frozen)
+                    or (_is_constant(unit, held, ours=side == 0, matched=unit in partner) and not frozen)
                 ):
                     continue
                 # Without a partner the unit of the same name is what a user takes for its counterpart.
@@ -103,12 +103,15 @@ def _missing(correspondence: Correspondence, ignored: Ignored, frozen: bool) -> 
                 yield _unmatched(unit, held, partner.get(unit), others, ours=side == 0)
 
 
-def _is_constant(unit: HeldUnit, held: Held, matched: bool) -> bool:
+def _is_constant(unit: HeldUnit, held: Held, *, ours: bool, matched: bool) -> bool:
     """Return whether a parameter is frozen, and code may compute the same on the other side.
 
-    What is ``matched`` and of a known kind lacks a role there: then no code does.
+    What is ``matched`` and of a known kind lacks a role there: then no code does. But what a framework holds of a norm
+    without scale and shift, ones and zeros, the reference has nowhere: other values show in what the candidate gives.
     """
-    return unit.special is None and not held.parameter.trainable and (unit.kind is None or not matched)
+    if unit.special is not None or held.parameter.trainable:
+        return False
+    return unit.kind is None or not matched or not (ours or held.parameter.buffer)
 
 
 def constant_notes(correspondence: Correspondence) -> Iterator[Note]:
@@ -116,7 +119,9 @@ def constant_notes(correspondence: Correspondence) -> Iterator[Note]:
     sides = ("reference", correspondence.reference), ("candidate", correspondence.candidate)
     both = {unit for match in correspondence.matches for unit in (match.reference, match.candidate)}
     for (side, units), known in zip(sides, _matched(correspondence), strict=True):
-        held = [held for unit in units for held in unit.roles.values() if _is_constant(unit, held, unit in both)]
+        ours = side == "reference"
+        every = [(unit, held) for unit in units for held in unit.roles.values()]
+        held = [one for unit, one in every if _is_constant(unit, one, ours=ours, matched=unit in both)]
         alone = [one.parameter.path for one in held if not (one.parameter.buffer or one.parameter.path in known)]
         if alone:
             yield Note("frozen_on_one_side", {"side": side, "paths": alone})
