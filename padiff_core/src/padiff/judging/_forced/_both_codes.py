@@ -101,9 +101,12 @@ class BothCodes:
         return ours or (), self.theirs.region(self.theirs.target, firm, len(self.theirs.calls)) or ()
 
     def is_turned(self, value: Value, same: Sequence[int]) -> bool:
-        """Return whether the reference has a value in one shape with it, and only with its axes in another order."""
-        alike = [one for token in same if (one := self.reference[token]).array.shape == value.array.shape]
-        return bool(alike) and not any(value.is_same_there(one, self.bound) for one in alike)
+        """Return whether the reference has a value in one shape with it, and only with its axes in another order.
+
+        Axes of one are none: a mask for each head may have one for the batch, too.
+        """
+        alike = [one for token in same if _long(one := self.reference[token]) == _long(value)]
+        return bool(alike) and not any(value.is_same_there(one, self.bound, ones=False) for one in alike)
 
     def are_alike(self, some: Sequence[Value], others: Sequence[Value], *, all_of: bool = False) -> bool:
         """Return whether each of some values is among others; with ``all_of`` each of these among the first, too."""
@@ -137,6 +140,11 @@ class BothCodes:
             for side, calls, names in sides
         }
         return Slip(ours, theirs, taker, both)
+
+
+def _long(value: Value) -> tuple[int, ...]:
+    """Return a value's extents, but for axes of one."""
+    return tuple(extent for extent in value.array.shape if extent != 1)
 
 
 def is_told(ours: Sequence[Call], theirs: Sequence[Call]) -> bool:

@@ -199,11 +199,11 @@ class Value:
         """Return whether it is no constant, nor a mask: of those any two are soon the same."""
         return self.both is None and self.plain.size > 1 and bool(np.ptp(self.plain))
 
-    def is_same_there(self, other: Value, bound: float) -> bool:
-        """Return whether another has its shape, and holds the same element by element."""
-        if self.array.shape != other.array.shape:
+    def is_same_there(self, other: Value, bound: float, *, ones: bool = True) -> bool:
+        """Return whether another has its shape, and holds the same element by element; ``ones``: axes of one count."""
+        if self.array.shape != other.array.shape if ones else self.array.size != other.array.size:
             return False
-        return float(np.linalg.norm(self.plain - other.plain)) <= bound * self.figures[0]
+        return float(np.linalg.norm(self.plain.ravel() - other.plain.ravel())) <= bound * self.figures[0]
 
     def arranged(self, shape: tuple[int, ...], *, loose: bool = False) -> Iterator[NDArray[np.float64]]:
         """Yield it in the orders of its axes that have a shape; or ``loose``, in all that can be read so."""
