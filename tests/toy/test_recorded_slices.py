@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.refinement import _cut_calls
 from padiff.report import Phase
 from padiff.testing.toy import functional, rows
 
@@ -48,8 +49,12 @@ def train(
     weight: float = 1.0,
     rate: float = 0.1,
     moved: bool = False,
+    nudged: bool = False,
 ) -> None:
-    """Train on sequences: a call for each step, or one for all that are ``stacked``, or ``flat``; the cell steps."""
+    """Train on sequences: a call for each step, or one for all that are ``stacked``, or ``flat``; the cell steps.
+
+    What it gives may be ``nudged`` by as much as rounding.
+    """
     np.random.seed(0)
     net, rng = Net(slope), np.random.default_rng(1)
     for parameter in net.judge.parameters():
@@ -65,6 +70,7 @@ def train(
             states = [rows.Tensor(np.zeros((BATCH, SIZE), np.float32))]
             for code in codes[::-1] if moved else codes:
                 states.append(net.cell(states[-1] + code))
+            states[1:] = [one * np.nextafter(np.float32(1), np.float32(2)) if nudged else one for one in states[1:]]
             taken = states[1:] if how == "steps" else [joined(states[1:], how)]
             loss = (states[-1] * states[-1]).sum()
             for one in taken:
@@ -106,6 +112,17 @@ def test_a_script_may_call_each_model_on_all_at_once(
     assert {(one["side"], one["count"], one["losses"]) for one in told} == {
         (("reference", "candidate")[turned], 3, False)
     }
+
+
+@pytest.mark.parametrize("most", [1024, 1])
+def test_what_a_model_made_is_cut_by_what_is_near(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounding makes each row another one; of many rows those in their order are."""
+    monkeypatch.setattr(_cut_calls, "_MOST", most)
+    train(tmp_path / "a", "flat", nudged=True)
+    train(tmp_path / "b", "steps")
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert not [one for one in report.sources if one.phase is Phase.FORWARD], report
+    assert {note.data.get("name") for note in report.notes if note.kind == "slices"} == {None, "head", "judge"}
 
 
 def judge(folder: Path, order: str, *, weight: float = 1.0, slope: float = 1.0, forgets: bool = False) -> None:

@@ -13,7 +13,7 @@ from padiff.numerics import Array, difference
 from padiff.trace import Call, Trace
 
 Traces = tuple[Trace, Trace]
-_MOST = 4096
+_MOST = 1024
 """Rows of which the nearest ones are looked for."""
 _CALLS = 256
 """Calls of which each is looked at for each of the other side's."""
@@ -165,15 +165,21 @@ def _same_rows(whole: Array, parts: Sequence[Array]) -> tuple[int, list[list[int
 
 
 def _near_rows(whole: Array, parts: Sequence[Array]) -> list[list[int]]:
-    """Return which rows of a value are nearest to those of its parts; nothing where these are not related to them."""
-    if whole.dtype.kind != "f" or sum(map(len, parts)) != len(whole) or len(whole) > _MOST:
+    """Return which rows of a value are nearest to those of its parts; nothing where these are not related to them.
+
+    Of many rows it is known only whether they are related in the order of the parts.
+    """
+    if whole.dtype.kind != "f" or sum(map(len, parts)) != len(whole):
         return []
     ours, theirs = (one.reshape(len(whole), -1).astype(np.float64) for one in (whole, np.concatenate(parts)))
     columns = np.linspace(0, ours.shape[1] - 1, min(ours.shape[1], _COLUMNS)).astype(int)
-    apart = np.array([np.linalg.norm(ours[:, columns] - one[columns], axis=1) for one in theirs])
-    nearest = iter(apart.argmin(1).tolist())
-    related = np.linalg.norm(apart.min(1)) < np.linalg.norm(ours[:, columns]) / 2
-    return [[next(nearest) for _ in part] for part in parts] if related else []
+    ours, theirs = ours[:, columns], theirs[:, columns]
+    order = list(range(len(whole)))
+    if len(whole) <= _MOST:
+        order = [int(np.linalg.norm(ours - one, axis=1).argmin()) for one in theirs]
+    related = np.linalg.norm(ours[order] - theirs) < np.linalg.norm(ours) / 2
+    rows = iter(order)
+    return [[next(rows) for _ in part] for part in parts] if related else []
 
 
 def ways(whole: Sequence[int], part: Sequence[int]) -> list[tuple[int, bool]]:
