@@ -224,20 +224,20 @@ def _is_cropped(pair: Pair, judge: Judge) -> bool:
 
 
 def _is_fused_by_one(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
-    """Return whether what the candidate's call gives is rather made in front of what its match gives, or behind that.
+    """Return whether what the candidate's call gives is clearly nearer to what is made inside of its match, or behind.
 
     A norm that has its activation fused holds the activation as a module of its own. A composite on both sides that
     ends like something inside of it lacks what comes last: that is a fault of its own code.
     """
     pair, spot = suspicion.pair, suspicion.spot
-    calls = pair.reference, pair.candidate
-    composite = [len(call.children) > 0 for call in calls]
-    if spot is None or spot.what != "output" or spot.pair is not pair or all(composite) or not any(composite):
+    ours, theirs = bool(pair.reference.children), bool(pair.candidate.children)
+    alone = pair.candidate if ours else pair.reference
+    if spot is None or spot.what != "output" or spot.pair is not pair or ours is theirs or alone.module.kind is None:
         return False
     local, truth = judge.settler.made_alone(pair, spot), trace.value(spot.reference)
-    if local is None or truth is None or calls[composite[0]].module.kind is None:
+    if local is None or truth is None:
         return False
-    if composite[0]:
+    if ours:
         known = {leaf.token for leaf in pair.reference.inputs}
         inside = (leaf for call in list(pair.reference.subtree())[1:] for leaf in call.inputs)
         leaves = [leaf for leaf in inside if leaf.token not in known]

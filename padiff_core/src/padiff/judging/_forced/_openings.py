@@ -46,10 +46,11 @@ class Openings:
 
         What has another shape was not put in before: which of both is wrong, that value or the code behind, shows when
         it is. A value of another size that follows from nothing else before it is at the first place that has another.
+        What a call makes right of the reference's value does not arise there.
         """
         if suspicion.spot is None or not self._pairs:
             return suspicion
-        if self._is_right(self._with_its_inputs(suspicion.pair), read, truth):
+        if self._is_right(self._with_all_inputs(suspicion.pair), read, truth):
             return attrs.evolve(suspicion, arises=False)
         alignment = self._bench.alignment
         openings = sorted(_openings(suspicion.pair, suspicion.spot.pair, self._pairs, alignment), key=_place)
@@ -105,8 +106,8 @@ class Openings:
         found = None if run is None else read(run, False)
         return found is not None and not is_suspect(difference(truth, found), truth.dtype)
 
-    def _with_its_inputs(self, pair: Pair) -> Replayed | None:
-        """Return what a call that is given another size does by itself with the reference's values instead."""
+    def _with_all_inputs(self, pair: Pair) -> Replayed | None:
+        """Return what a call that is given another size does by itself with the reference's value instead."""
         fed = copy.copy(pair)
         fed.inputs = (*pair.inputs, *pair.unfit("inputs"))
         if len(fed.inputs) == len(pair.inputs):
