@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -634,3 +636,37 @@ def test_a_norm_without_scale_may_hold_ones_in_the_candidate(scale: float, train
     assert {one.candidate.path for one in report.sources} == ({"norm"} if scale > 1 or trained else set()), str(report)
     if not trained:
         assert [one.phase.value for one in report.sources] == ["forward"] * (scale > 1), str(report)
+
+
+def remembering(base: Any, linear: Any, buffer: Any, times: int = 1, factor: float = 1.0) -> Any:
+    """Return a model that puts what it gives behind what it remembers, once or several times."""
+
+    class Net(base):
+        def __init__(self) -> None:
+            self.layer, self.memory = linear(4, 4), buffer(np.zeros((2, 4)))
+
+        def forward(self, x: Any) -> Any:
+            y = self.layer(x)
+            self.memory = buffer(np.concatenate([self.memory.data, *[y.data * factor] * times]))
+            return y
+
+    return Net()
+
+
+@pytest.mark.parametrize("wrong", [{}, {"times": 2}, {"factor": 1.1}])
+def test_what_a_model_remembers_may_grow(wrong: dict[str, Any], tmp_path: Path) -> None:
+    """It raised a ValueError, between recorded runs as well."""
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    theirs = remembering(columns.Layer, columns.Dense, columns.statistic, **wrong)
+    report = padiff.diff(remembering(rows.Module, rows.Linear, rows.buffer), theirs, x)
+    assert report.aligned == (not wrong), str(report)
+    assert [str(source.what) for source in report.sources] == ["buffer memory after the run"] * bool(wrong), str(report)
+    sizes = "after the run the reference's holds 20 numbers, the candidate's 32"
+    assert (sizes in str(report)) == ("times" in wrong), str(report)
+    assert "not finite" not in str(report), str(report)
+    models = [remembering(rows.Module, rows.Linear, rows.buffer, **how) for how in ({}, wrong)]
+    models[1].layer = copy.deepcopy(models[0].layer)
+    for number, model in enumerate(models):
+        padiff.record_once(model, x, tmp_path / str(number))
+    runs = padiff.compare(tmp_path / "0", tmp_path / "1")
+    assert runs.aligned == (not wrong), str(runs)

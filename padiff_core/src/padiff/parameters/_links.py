@@ -68,6 +68,10 @@ class Link:
 
     def to_candidate(self, array: Array) -> Array:
         """Return a canonical array of the reference as the candidate holds it: a view if possible."""
+        if (
+            self.buffer and array.shape != self.reference.shape
+        ):  # another one was put in its place: no rule speaks of it
+            return array
         return reordered(self._in_order(array), self.orders)
 
     def _in_order(self, array: Array) -> Array:
@@ -287,5 +291,10 @@ def special_links(reference: HeldUnit, candidate: HeldUnit) -> list[Link]:
 
 
 def canonical(held: Held, native: Array) -> Array:
-    """Return the canonical array of a role, given its parameter's native values (or gradient)."""
+    """Return the canonical array of a role, given its parameter's native values (or gradient).
+
+    Of another tensor that a forward has put in the place of a buffer no rule says how it lies: its numbers in a row.
+    """
+    if held.parameter.buffer and native.shape != held.parameter.shape:
+        return native.reshape(-1)
     return held.part.read(native)

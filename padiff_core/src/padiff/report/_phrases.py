@@ -222,6 +222,7 @@ EVIDENCE: Mapping[str, Phrase] = {
         "on its way (a hook on the parameter or on the module's output)"
     ),
     "weight_rewritten": "a forward changes this weight itself; both started from the same values",
+    "buffer_of_other_size": "after the run the reference's holds {reference} numbers, the candidate's {candidate}",
     "buffer_in_model_only": "right when the module is replayed, not in the whole model: is it called more than once?",
     "loss_gradient": "the gradient that the loss sends to the output differs",
     "not_replayed": "placed at the model's innermost code that takes the tensor: a recorded run replays no call",

@@ -162,6 +162,9 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
     what = What("updated_buffer", check.link.candidate.part.parameter)
     if not pairs or any(pair.key in excused for pair in pairs):
         return None
+    if check.candidate is not None and check.reference.size != check.candidate.size:
+        sizes = Evidence.of("buffer_of_other_size", reference=check.reference.size, candidate=check.candidate.size)
+        return _suspicion(pairs[0], Phase.BUFFER, what, Ruling(Verdict.DIFFERS, UNMEASURED, (sizes,)), check)
     if _is_by_convention(judge, check, _calls_of(judge, check), check.reference, check.candidate):
         judge.notes.append(Note("running_variance", dict(zip(SIDES, _frameworks(judge), strict=True))))
         return None
