@@ -667,6 +667,8 @@ def test_what_a_model_remembers_may_grow(wrong: dict[str, Any], tmp_path: Path) 
     models = [remembering(rows.Module, rows.Linear, rows.buffer, **how) for how in ({}, wrong)]
     models[1].layer = copy.deepcopy(models[0].layer)
     for number, model in enumerate(models):
-        padiff.record_once(model, x, tmp_path / str(number))
+        with padiff.record(model, tmp_path / str(number)) as recorder:
+            model(rows.Tensor(x)).mean().backward()
+            recorder.step()
     runs = padiff.compare(tmp_path / "0", tmp_path / "1")
     assert runs.aligned == (not wrong), str(runs)
