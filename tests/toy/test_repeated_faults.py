@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -529,3 +530,42 @@ def test_an_operation_that_is_left_out_is_one_source_whatever_is_done_with_what_
         "tanh(_) in the reference only",
     }, str(report)
     assert str(report).startswith("not aligned: 1 source in 2 places"), str(report)
+
+
+def scored(base: Any, linear: Any, *, cut: bool) -> Any:
+    """Return a model of two blocks, of which the first one alone calls a layer for its scores."""
+
+    class Block(base):
+        def __init__(self, first: bool) -> None:
+            self.into, self.out = linear(4, 4), linear(4, 4)
+            self.bias = linear(4, 4) if first else None
+
+        def forward(self, x: Any, scores: Any) -> Any:
+            y = self.into(x)
+            if self.bias is not None:
+                scores = self.bias(x)
+            weights = F.softmax(y * scores)
+            y = (weights * y).reshape(-1, 4)
+            if not cut:
+                y = self.out(y)
+            return y, scores
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.one, self.two, self.last = Block(first=True), Block(first=False), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y, scores = self.one(x.reshape(-1, 4), None)
+            return self.last(self.two(F.tanh(y), scores)[0])
+
+    return Model()
+
+
+def test_a_layer_that_code_leaves_out_is_one_source_whatever_its_calls_did_before() -> None:
+    """It was placed at the last layer that the candidate called, another one in each block: two sources."""
+    ours, theirs = scored(rows.Module, rows.Linear, cut=False), scored(columns.Layer, columns.Dense, cut=True)
+    report = padiff.diff(ours, theirs, X)
+    assert str(report).startswith("not aligned: 1 source in 2 places"), str(report)
+    (line,) = {source.candidate.location.rpartition(":")[2] for source in report.sources}
+    text = Path(__file__).read_text("utf-8").splitlines()[int(line) - 1]
+    assert text.strip() == "y = (weights * y).reshape(-1, 4)", str(report)
