@@ -664,6 +664,12 @@ def test_what_a_model_remembers_may_grow(wrong: dict[str, Any], tmp_path: Path) 
     sizes = "after the run the reference's holds 20 numbers, the candidate's 32"
     assert (sizes in str(report)) == ("times" in wrong), str(report)
     assert "not finite" not in str(report), str(report)
+    ours = remembering(rows.Module, rows.Linear, rows.buffer)
+    theirs = remembering(columns.Layer, columns.Dense, columns.statistic, **wrong)
+    optimizers = rows.SGD(ours.parameters(), 0.1), columns.Descent(theirs.parameters(), 0.1)
+    steps = padiff.diff(ours, theirs, x, optimizers=optimizers, steps=3)
+    assert steps.aligned == (not wrong), str(steps)
+    assert "memory" in next(note.text for note in steps.notes if note.kind == "begun_anew"), str(steps)
     models = [remembering(rows.Module, rows.Linear, rows.buffer, **how) for how in ({}, wrong)]
     models[1].layer = copy.deepcopy(models[0].layer)
     for number, model in enumerate(models):

@@ -276,9 +276,11 @@ class Run:
         updates, moved = step_both(sides, self.given, known, trace, step, ignored, self.rule, self.measures)
         self.idle = not moved and self.idle is not False
         self.outcome.add(updates, judge.alignment)
-        self.reference.assign(
-            {path: trace.array(key) for path, key in trace.buffers.items() if path not in trace.rewritten}
-        )
+        left = {path: trace.array(key) for path, key in trace.buffers.items() if path not in trace.rewritten}
+        fits = {path: one for path, one in left.items() if one.shape == self.reference.about.parameters[path].shape}
+        self.reference.assign(fits)
+        if step + 1 < self.options.steps and len(fits) < len(left):
+            self.outcome.notes.append(Note("begun_anew", {"paths": sorted(left.keys() - fits.keys())}))
         transfer(known.matches, *sides)
 
     def report(self, notes: Sequence[Note], seconds: float) -> Report:

@@ -161,6 +161,10 @@ NOTES: Mapping[str, Phrase] = {
         "neither optimizer moved a parameter in any step, so that nothing of them was compared: a learning rate of 0, "
         "with which a warm-up begins, or a function that takes no step"
     ),
+    "begun_anew": (
+        "a step leaves {paths:few} in another shape than it found, and the next one begins with what both models held "
+        "before: no buffer can be given another shape from outside"
+    ),
     "carried": (
         "sums that calls hand on to the next, and the reference adds up around them, are used by nothing that is "
         "compared: {modules:quoted}; return them, or what is made of them, to see whether they agree"
