@@ -16,7 +16,7 @@ from padiff.judging import explained_by_code, explained_by_cuts, is_frameworks
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
 from padiff.paths import parent
-from padiff.refinement import aligned, with_batches_divided
+from padiff.refinement import aligned, led, with_batches_divided
 from padiff.report import Finding, Phase
 from padiff.trace import Call
 
@@ -84,8 +84,10 @@ def _told(run: Run, known: Correspondence, wanted: Sequence[Finding]) -> Iterato
             return
         evidence = run.evidence(trace, store, followed=False)
         with_batches_divided(known, evidence)
-        plain = {call.key: call for call in evidence.free().calls}
-        judge = evidence.judged(_as_known(known, aligned(known, evidence)))
+        free = evidence.free()
+        again = led(aligned(known, evidence), evidence)
+        plain = {call.key: call for call in (free if again.axes else evidence.free()).calls}
+        judge = evidence.judged(_as_known(known, again))
         explained = explained_by_code if wanted[0].phase is Phase.FORWARD else explained_by_cuts
         yield from zip(map(id, wanted), explained(wanted, judge, plain), strict=True)
 

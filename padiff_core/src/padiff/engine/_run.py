@@ -44,6 +44,7 @@ from padiff.recording import Task, arrays_of, exact
 from padiff.refinement import (
     Evidence,
     aligned,
+    led,
     with_batches_divided,
     with_constants,
     with_dataflow,
@@ -152,7 +153,7 @@ class Run:
             self.correspondence = matching.matched(evidence)
         with_batches_divided(self.correspondence, evidence)
         trace = evidence.trace
-        known = aligned(self.correspondence, evidence)
+        known = led(aligned(self.correspondence, evidence), evidence)
         starts = backward_starts(known.alignment.pairs[0], self.tasks, loss=self.given[0].loss)
         again = starts[0] != self.tasks[0].starts
         self.tasks = attrs.evolve(self.tasks[0], starts=starts[0]), attrs.evolve(self.tasks[1], starts=starts[1])

@@ -66,10 +66,8 @@ class Forcer(Watcher):
         self._gradients = gradients
         self._assess = assess
         self._holds: dict[int, int] = {}
-        self._open: dict[Call, Pair] = {}
-        self._around: dict[Key, Pair | None] = {}
-        self._last: dict[Call | None, str] = {}
-        self._last_call: dict[Call | None, Call] = {}
+        self._open, self._around = dict[Call, Pair](), dict[Key, Pair | None]()
+        self._last, self._last_call = dict[Call | None, str](), dict[Call | None, Call]()
         self._tainted: set[Call | None] = set()  # calls whose own code works on what a fault gave another shape
         self._spoiled: set[int] = set()  # tokens of such values
         self._made: dict[int, Call] = {}
@@ -89,8 +87,7 @@ class Forcer(Watcher):
         self._open[call] = pair
         self._around[pair.key] = owner
         between = (self._last.get(parent, "start"), call.path if owner is None else owner.name_of(call))
-        changed: dict[int, Any] = {}
-        fed = set()
+        changed, fed = dict[int, Any](), set[int]()
         for ours, theirs in pair.inputs:
             if theirs < len(tensors):
                 fed.add(theirs)
@@ -162,8 +159,7 @@ class Forcer(Watcher):
 
     def finish(self) -> None:
         """After the backward pass: compare the gradients that never came with zero."""
-        cut: dict[Key | None, Spot] = {}
-        missing: list[Spot] = []
+        cut, missing = dict[Key | None, Spot](), list[Spot]()
         for spot in self._awaited.values():
             expected = self._force.gradient(spot.reference)
             if expected is not None and expected.any():
@@ -226,6 +222,10 @@ class Forcer(Watcher):
         """Compare one tensor, wait for its gradient, and put the reference's value in."""
         token = spot.candidate.token
         if self._holds.get(token) == spot.reference.token:
+            return
+        if self._top is None and spot.reference.shape != spot.candidate.shape:  # the code around chose another size
+            self.checks.append(Check(spot, False, UNLIKE, tainted=tainted))
+            self._tainted.update(self._stack[-1:])
             return
         new = token not in self._holds
         # What shares memory may be changed through another tensor, and gets no gradient of its own then.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import attrs
 import numpy as np
@@ -18,6 +18,7 @@ from padiff.adapter import Model
 from padiff.errors import ForwardError, InternalError
 from padiff.forcing._checks import Assess
 from padiff.forcing._forcer import Forcer
+from padiff.forcing._led import LedRecorder
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest
 from padiff.forcing._replay import replay
 from padiff.numerics import Array, numpy_dtype
@@ -25,6 +26,7 @@ from padiff.recording import (
     Cuts,
     Live,
     Orders,
+    Recorder,
     Task,
     Weights,
     composed,
@@ -41,6 +43,8 @@ from padiff.recording import (
     settings_by_path,
 )
 from padiff.trace import Description, Flow, Trace, ValueStore, temporary_store
+
+T = TypeVar("T")
 
 
 class Side(Protocol):
@@ -84,6 +88,12 @@ class Side(Protocol):
         Within, gradients and buffers can be read; behind it the model is as it was. ``assess`` is called, on the
         engine's side, with each value that is not the reference's to the bit: (the pair whose code made it, the
         difference, the reference's array, this side's array) -> what the user's own rule and metrics say.
+        """
+
+    def led(self, request: ForceRequest) -> Trace:
+        """Run the model forward as `force` does, and return the calls of that run: it is the last record from then on.
+
+        What is put in is what it stands for.
         """
 
     def replay(self, request: ReplayRequest) -> Replayed:
@@ -191,17 +201,7 @@ class LocalSide:
         """Run the model with each matched call fed from the reference."""
         model, adapter = self.model, self.model.adapter
         task = attrs.evolve(request.task, loss=self._loss)
-        forcer = Forcer(
-            adapter,
-            {pair.candidate.key: pair for pair in request.pairs},
-            request.values,
-            truth=request.values,
-            loose=request.loose,
-            protected=[parameter.extent() for parameter in self._parameters.values()],
-            gradients=task.backward,
-            assess=assess,
-            live=self._live,
-        )
+        forcer = self._forcer(Forcer, adapter, request, assess=assess, gradients=task.backward, live=self._live)
         losses: list[float] = []
         with self._weights.kept() as rewritten, adapter.seeded(task.seed), model.preserved():
             differentiate = differentiator(adapter, task, losses.append)
@@ -228,6 +228,30 @@ class LocalSide:
                 gradient=lambda path: self._parameters[path].gradient(),
                 buffer=self._now(),
             )
+
+    def led(self, request: ForceRequest) -> Trace:
+        """Run the model forward as `force` does, and return the calls of that run."""
+        model, adapter = self.model, self.model.adapter
+        task = attrs.evolve(request.task, loss=None)
+        trace = Trace(ValueStore())
+        recorder = Recorder(adapter, trace, values=False, gradients=False, live=self._live)
+        forcer = self._forcer(LedRecorder, recorder, request, gradients=False)
+        with self._weights.kept(), adapter.seeded(task.seed), model.preserved(), self._live.begun():
+            guarded_run(model, task, forcer, differentiator(adapter, task, lambda _: None), backward=False)
+        forcer.name_as_before()
+        return trace
+
+    def _forcer(self, kind: Callable[..., T], run: Any, request: ForceRequest, **how: Any) -> T:
+        """Return what feeds a run as a request says."""
+        return kind(
+            run,
+            {pair.candidate.key: pair for pair in request.pairs},
+            request.values,
+            truth=request.values,
+            loose=request.loose,
+            protected=[parameter.extent() for parameter in self._parameters.values()],
+            **how,
+        )
 
     def _now(self) -> Callable[[str], Array]:
         """Return what reads a parameter or buffer behind a run, which may have put another tensor in its place."""

@@ -115,6 +115,10 @@ class RemoteSide:
             gradient, buffer = self._read("gradient", paths[False]), self._read("buffer", paths[True])
             yield attrs.evolve(found, checks=checks, gradient=gradient, buffer=buffer)
 
+    def led(self, request: ForceRequest) -> Trace:
+        """Run the model forward as `force` does, and return the calls of that run."""
+        return self._ask("pass_on", "led", request, answer=Trace)
+
     @contextmanager
     def _until_left(self) -> Iterator[None]:
         """Have the worker leave, on leaving, what it entered last."""

@@ -1,6 +1,6 @@
 """Ask whether the correspondence was right, and return a better one: one refinement a file, all with one signature."""
 
-from padiff.refinement._axes import aligned, read_so
+from padiff.refinement._axes import aligned, led, read_so
 from padiff.refinement._buffers import with_buffers_matched, with_buffers_named
 from padiff.refinement._constants import with_constants
 from padiff.refinement._dataflow import with_dataflow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from padiff.alignment import align, axis_orders
+from padiff.alignment import Alignment, align, axis_orders
 from padiff.parameters import Correspondence
 from padiff.recording import Orders, composed
 from padiff.refinement._evidence import Evidence
@@ -24,6 +24,27 @@ def aligned(correspondence: Correspondence, evidence: Evidence) -> Correspondenc
             break
         correspondence = _with_calls(attrs.evolve(correspondence, axes=axes), evidence)
     return correspondence
+
+
+def led(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
+    """Return it with the calls matched that the candidate makes where each is fed from the reference.
+
+    Behind a fault a model goes another way: experts get other tokens, or none, and a detector finds other boxes.
+    """
+    for _ in range(_ROUNDS):
+        if not _goes_another_way(correspondence.alignment) or not evidence.leads(correspondence):
+            break
+        correspondence = aligned(correspondence, evidence)
+    return correspondence
+
+
+def _goes_another_way(calls: Alignment) -> bool:
+    """Return whether calls that belong together take or give other sizes, or one side calls a module more often."""
+    if any(pair.unfit("inputs") or pair.unfit("outputs") for pair in calls.pairs):
+        return True
+    paired = {pair.reference.path for pair in calls.pairs}, {pair.candidate.path for pair in calls.pairs}
+    sides = calls.left_reference, calls.left_candidate
+    return any(call.path in known for known, left in zip(paired, sides, strict=True) for call in left)
 
 
 def read_so(correspondence: Correspondence, axes: Orders, evidence: Evidence) -> Correspondence:

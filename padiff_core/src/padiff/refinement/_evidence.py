@@ -11,7 +11,8 @@ import attrs
 import numpy as np
 
 from padiff.alignment import Pair
-from padiff.forcing import Bench, Side, Spot, force, is_turned, says_the_same
+from padiff.errors import PadiffError
+from padiff.forcing import Bench, ForceRequest, Side, Spot, force, is_turned, says_the_same, with_calls_of
 from padiff.judging import Ends, Gradients, Judge, Measures, Replays, Rule, Runs, assessing, is_rounding, prove
 from padiff.numerics import (
     ROUNDING,
@@ -100,6 +101,20 @@ class Evidence:
             task = attrs.evolve(self.task, flow=self.followed and not (axes or self.knows_flows))
             self._free = {key: self.run(self.side(axes), task)}
         return self._free[key]
+
+    def leads(self, correspondence: Correspondence) -> bool:
+        """Take the free run from now on as one that goes the reference's way; return whether it goes another one.
+
+        A run that is fed may not run where the free one does: then nothing is known of it.
+        """
+        axes, calls = correspondence.axes, correspondence.alignment
+        free = self.free(axes)
+        try:
+            led = self.side(axes).led(ForceRequest(self.task, calls.pairs, self.trace, calls.loose))
+        except PadiffError:
+            return False
+        self._free = dict.fromkeys(self._free, with_calls_of(free, led))
+        return self.free(axes) is not free
 
     def agrees(self, axes: Orders | None = None) -> bool:
         """Return whether the candidate's free run gives what the reference gave, to one rounding."""
