@@ -134,9 +134,9 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
             return None  # whichever side rounds there: nothing tells
         ruling = attrs.evolve(ruling.resting_on(Evidence("narrow_gradient")), verdict=Verdict.PRECISION)
         return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
-    if _calling_more(judge, pairs) is not None:
-        judge.unproven = True
-        return None  # by calls that have no counterpart: these were told
+    if _calling_more(judge, pairs) is not None or any(pair.key in excused for pair in _enclosing(judge, pairs)):
+        judge.unproven = True  # by calls that have no counterpart, or code that derives what is made inside: both told
+        return None
     root = judge.alignment.pairs[0]
     if root not in pairs:
         # Code around may use the parameter as well: of the whole model what was recorded is all that comes to it.
@@ -150,6 +150,15 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     evidence = (Evidence.of("gradient_changed", rel_l2=check.difference.rel_l2),)
     ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=evidence)
     return _suspicion(pairs[0], Phase.BACKWARD, what, ruling, check)
+
+
+def _enclosing(judge: Judge, pairs: Sequence[Pair]) -> Iterator[Pair]:
+    """Yield the calls around some, outwards: a derivative that their code takes comes to parameters deep inside."""
+    for pair in pairs:
+        outer = judge.alignment.around(pair)
+        while outer is not None:
+            yield outer
+            outer = judge.alignment.around(outer)
 
 
 def _suspicion(pair: Pair, phase: Phase, what: What, ruling: Ruling, check: StateCheck) -> Suspicion:
