@@ -18,12 +18,14 @@ def pair_leaves(
     taken: tuple[Collection[int], Collection[int]] = ((), ()),
     *,
     of_one_kind: bool = False,
+    by_place: bool = True,
 ) -> tuple[tuple[int, int], ...]:
     """Match the tensors of two calls: by path where it fits, then what holds the same, then in order.
 
     What a call makes is first matched with what the other makes, not with what it has ``taken`` and only hands on.
     What layers ``of_one_kind`` take at one place is one thing, under whatever names: values that agree may do so since
-    states were copied into each other's place.
+    states were copied into each other's place. Not ``by_place`` is what a whole and a part of one give: a position in
+    the one is none in the other.
 
     Sort of dtype and shape must agree. What both sides know by one name (a key, an attribute) is nothing else: two keys
     exchanged are no match. Positions below a name are positions still.
@@ -52,7 +54,7 @@ def pair_leaves(
 
     # Where containers nest otherwise ((h, c), m) for (h, c, m), one position is not the other.
     depths = ([leaf.path.count("[") for leaf in some] for some in (reference, candidate))
-    alike = all(a == b for a, b in zip(*depths, strict=False))
+    alike = by_place and all(a == b for a, b in zip(*depths, strict=False))
     both = {leaf.path for leaf in reference} & {leaf.path for leaf in candidate}
 
     def at_one_place(ours: Leaf, theirs: Leaf) -> bool:
@@ -62,7 +64,7 @@ def pair_leaves(
         lambda ours, theirs: at_home(ours, theirs) and (alike or not ours.path.endswith("]")),
         *((at_one_place,) if of_one_kind and alike else ()),
         lambda ours, theirs: may_be(ours, theirs) and same(ours, theirs),
-        *(() if len(reference) == len(candidate) else (at_home,)),
+        *((at_home,) if by_place and len(reference) != len(candidate) else ()),
         lambda ours, theirs: guessed(ours, theirs) and (ours.token in taken[0]) == (theirs.token in taken[1]),
         guessed,
         *(() if any(taken) else (fits,)),  # a candidate that gives one where the reference gives two gives one wrongly

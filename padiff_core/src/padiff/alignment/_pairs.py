@@ -55,9 +55,8 @@ class Pair:
         layers = self.of_one_kind and not self.reference.module.operation
         self.inputs = pair_leaves(*given, self.same, of_one_kind=layers)
         ours, theirs = ({leaf.token for leaf in call.inputs} for call in (self.reference, self.candidate))
-        self.outputs = pair_leaves(
-            self.reference.outputs, self.candidate.outputs, self._given_as_the_same, (ours, theirs)
-        )
+        made = self.reference.outputs, self.candidate.outputs
+        self.outputs = pair_leaves(*made, self._given_as_the_same, (ours, theirs), by_place=not self._part_of_a_whole)
         if self.misfed:
             self.inputs = tuple(
                 (i, j) for i, j in self.inputs if sort_of(self.candidate.inputs[j].dtype) in ("float", "complex")
@@ -66,7 +65,14 @@ class Pair:
     def _given_as_the_same(self, ours: Leaf, theirs: Leaf) -> bool:
         """Return whether two outputs hold the same; of the model itself its caller knows them by where they are."""
         kept = self.reference.parent is None or self.candidate.parent is None
+        kept = kept and not self._part_of_a_whole
         return (not kept or first_step(ours.path) == first_step(theirs.path)) and self.same(ours, theirs)
+
+    @property
+    def _part_of_a_whole(self) -> bool:
+        """Return whether one script calls the model itself there, and the other one of its parts."""
+        calls = self.reference, self.candidate
+        return all(call.parent is None for call in calls) and bool(calls[0].path) is not bool(calls[1].path)
 
     @property
     def key(self) -> Key:

@@ -27,6 +27,7 @@ from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._levels import Drift, drift_of, timed
 from padiff.judging._recorded._loss_scale import scaled_alike, with_one_scale
+from padiff.judging._recorded._made_of import handed_on, makes_the_loss
 from padiff.judging._recorded._meter import Measuring, Meter
 from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._recorded._misplaced import misplaced
@@ -63,7 +64,6 @@ from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
 from padiff.parameters import Correspondence, PartAlone
 from padiff.report import Evidence, Figures, Finding, Note, Phase, Verdict, What
-from padiff.trace import Leaf, Trace
 
 
 @attrs.define(eq=False)
@@ -223,11 +223,13 @@ class Recorded(Gathered):
         told = [likened_here(one, leaps) for one in ordered]
         judged = of_uncalled_state(told, self.judged(told, known, params, step), known, leaps)
         judged = frozen_together(judged, models)
-        ends = [*unmatched_outputs(alignment, step, partial(_makes_the_loss, traces))]
+        ends = [*unmatched_outputs(alignment, step, partial(makes_the_loss, traces))]
         found += _before_backward([timed(one, alignment, traces) for one in judged], ends)
         size = self._outputs(leaps, alignment)
         if size is None:  # what the loss is made of shows in no output of both
             size = math.inf if any(one.source for one in found) else 0.0
+        elif any(one.source and one.phase is Phase.FORWARD for one in found):
+            size = max((size, *handed_on(leaps, alignment)))
         losses = traces[0].loss, traces[1].loss
         loss = loss_finding(losses, traces[0], alignment.pairs[0], self.rule, step, outputs=size)
         found += (of_the_model(one, models) for one in loss)
@@ -306,13 +308,6 @@ def _before_backward(judged: Sequence[Finding], ends: Sequence[Finding]) -> Iter
     for one in judged:
         if one.phase is not Phase.FORWARD:
             yield attrs.evolve(one, source=one.source and not (reshaped and one.phase is Phase.BACKWARD))
-
-
-def _makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
-    """Return whether what a script makes of a tensor is judged, by its loss, or by gradients: a part may give more."""
-    part = all(call.path for call in traces[side].tops)
-    made = leaf.token in traces[side].gradients and all(trace.loss is not None for trace in traces)
-    return all(trace.gradients for trace in traces) and (part or made)
 
 
 def _is_output(one: Suspicion) -> bool:
