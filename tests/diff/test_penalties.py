@@ -95,3 +95,39 @@ def test_a_penalty_in_a_script_is_aligned_or_one_source(tmp_path: Path, weight: 
     assert paddle.base.core.eager.run_partial_grad is native
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert [found.candidate.path for found in report.sources] == ([] if weight == 10 else [""]), report
+
+
+def squares(nn: Any, base: Any) -> Any:
+    """Return a critic whose own code is none that is linear: of that a penalty sends a gradient to each layer."""
+
+    class Squares(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.last = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 1)
+
+        def forward(self, x: Any) -> Any:
+            inner = self.first(x)
+            inner = self.second(inner * inner + inner)
+            return self.last(inner * inner + inner)
+
+    return Squares()
+
+
+@pytest.mark.parametrize("weight", [10.0, 5.0])
+def test_a_penalty_on_code_between_layers_is_one_source(tmp_path: Path, weight: float) -> None:
+    """What the critic's code sends back, and the weights of each layer, were a source each where no loss is told."""
+    ours, theirs = squares(torch.nn, torch.nn.Module), squares(paddle.nn, paddle.nn.Layer)
+    padiff.transfer(ours, theirs)
+    for name, critic, make, grad, times in (
+        ("a", ours, lambda x: torch.from_numpy(x).requires_grad_(), torch.autograd.grad, 10.0),
+        ("b", theirs, partial(paddle.to_tensor, stop_gradient=False), paddle.grad, weight),
+    ):
+        with padiff.record(critic, tmp_path / name) as recorder:
+            batch = make(X)
+            judged = critic(batch)
+            (gradient,) = grad(judged.sum(), batch, create_graph=True)
+            penalty = (((gradient**2).sum(1) ** 0.5 - 1) ** 2).mean()
+            (judged.mean() + times / 100 * penalty).backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [found.what.kind for found in report.sources] == ([] if weight == 10 else ["parameter_gradient"]), report

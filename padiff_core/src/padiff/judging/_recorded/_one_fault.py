@@ -10,6 +10,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.judging._findings import as_one, pair_of, size_in
 from padiff.judging._recorded._moved_weights import behind_another
 from padiff.numerics import ACCUMULATED, epsilon_of
+from padiff.paths import upwards
 from padiff.report import Cause, Evidence, Finding, Phase, Place, Verdict
 from padiff.trace import Description
 
@@ -52,16 +53,23 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
     return told
 
 
-def as_one_term(found: Sequence[Finding], models: tuple[Description, Description]) -> list[Finding]:
+def as_one_term(
+    found: Sequence[Finding], models: tuple[Description, Description], alignment: Alignment
+) -> list[Finding]:
     """Return findings of which those on gradients of several modules are one source, where no call is sent another.
 
     A term of the loss comes to the parameters past all calls: the norm of a gradient, by a backward pass of its own.
+    What code around these modules sends to what they give is of that term too, where that code is not linear.
     """
     sources = [one for one in found if one.source]
     group = [one for one in sources if one.cause is None and one.what.kind == "parameter_gradient"]
-    if len(group) < len(sources) or len({one.candidate.path for one in group}) < 2:
+    around = set.intersection(*({*upwards(one.candidate.path or "")} for one in group)) if group else set[str]()
+    inside = [one for one in sources if one.cause is None and starts(one, alignment) and one.candidate.path in around]
+    several = {one.candidate.path for one in (*group, *inside)}
+    if not group or len(group) + len(inside) < len(sources) or len(several) < 2:
         return list(found)
     worst = max(group, key=size_in)
+    found = [attrs.evolve(one, source=False) if one in inside else one for one in found]
     whole = as_one(group, models, "gradients", "parameters", evidence=worst.evidence, figures=worst.figures)
     return [whole if one is group[0] else one for one in found if one is group[0] or one not in group]
 

@@ -138,7 +138,7 @@ class Recorded(Gathered):
         found = [*params, *found]
         found = of_penalty(beside_changed_weights(found, meter, known), meter, known)
         found = of_one_fault([scaled_alike(one, alignment, traces) for one in found], alignment)
-        found = as_one_term(found, meter.models)
+        found = as_one_term(found, meter.models, alignment)
         self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
         tolerated = self.rule is not None
         how = {"ignored": self.is_ignored, "tolerated": tolerated, "step": step}
