@@ -156,3 +156,47 @@ def test_a_gradient_that_a_script_sends_is_judged_by_all_that_it_sends(tmp_path:
     """The state's gradient was a source at the first layer of what takes it: it is also of what the script makes."""
     (source,) = compared(tmp_path, states, pair(States), weight=3.0).sources
     assert (source.phase, source.candidate.path, source.what.kind) == (Phase.BACKWARD, "post", "output_gradient")
+
+
+class Damped(rows.Module):
+    """A block whose own code uses no weights; those of its layers are used where these are called."""
+
+    def __init__(self, times: float) -> None:
+        self.first, self.last, self.times = rows.Linear(4, 4), rows.Linear(4, 4), times
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.first(x) * np.float32(self.times))
+
+
+class Adversaries(rows.Module):
+    def __init__(self, times: float) -> None:
+        self.maker, self.critic = Damped(times), rows.Linear(4, 4)
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("times", [1.0, 1.1])
+def test_a_step_in_front_of_a_call_is_no_cause_where_its_code_uses_no_weights(tmp_path: Path, times: float) -> None:
+    """One script makes its samples anew behind the critic's step, which moves nothing that these are made by."""
+    np.random.seed(0)
+    models = Adversaries(1.0), Adversaries(times)
+    for ours, theirs in zip(*(list(model.parameters()) for model in models), strict=True):
+        theirs.data[...] = ours.data
+    for name, model in zip("ab", models, strict=True):
+        optimizers = [rows.SGD(one.parameters(), 0.1) for one in (model.critic, model.maker)]
+        with padiff.record(model, tmp_path / name, optimizer=optimizers) as recorder:
+            for seed in range(2):
+                x = np.random.default_rng(seed).standard_normal((5, 4)).astype(np.float32)
+                made = model.maker(rows.Tensor(x.copy()))
+                judged = model.critic(rows.Tensor(made.data.copy()))
+                (judged * judged).mean().backward()
+                optimizers[0].step()
+                made = model.maker(rows.Tensor(x.copy())) if name == "a" else made
+                model.critic(made).mean().backward()
+                optimizers[1].step()
+                for one in optimizers:
+                    one.clear()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [(one.candidate.path, one.cause) for one in report.sources] == ([] if times == 1 else [("maker", None)])

@@ -15,6 +15,7 @@ from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.numerics import epsilon_of
 from padiff.parameters import Correspondence, Link
+from padiff.paths import upwards
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase
 from padiff.trace import Call, Key, Leaf, Trace
 
@@ -208,12 +209,26 @@ def is_behind(pair: Pair, traces: tuple[Trace, Trace]) -> bool:
 
 
 def timed(one: Finding, alignment: Alignment, traces: tuple[Trace, Trace]) -> Finding:
-    """Return a finding with the optimizer as its cause, where one side's alone steps before the call."""
+    """Return a finding with the optimizer as its cause, where one side's alone steps before the call.
+
+    That shows where the call's own code uses weights, or calls inside that have no counterpart.
+    """
     pair = pair_of(one, alignment) if one.source and one.cause is None and one.phase is Phase.FORWARD else None
     told = [] if pair is None else _behind_step(pair, traces)
-    if {*told} != {False, True}:
+    if pair is None or {*told} != {False, True} or not _uses_weights(pair, alignment, traces):
         return one
     return attrs.evolve(one, cause=Cause("stepped_before", {"side": SIDES[told.index(True)]}, verified=True))
+
+
+def _uses_weights(pair: Pair, alignment: Alignment, traces: tuple[Trace, Trace]) -> bool:
+    """Return whether either call uses parameters beside those of the matched calls inside of it."""
+    inside = [one for one in alignment.pairs if pair.candidate in one.candidate.ancestors()]
+    for side, trace in zip(SIDES, traces, strict=True):
+        call, known = getattr(pair, side), {getattr(one, side).path for one in inside}
+        held = (path for path, one in trace.parameters.items() if not one.buffer)
+        if any(call.path in (around := {*upwards(path)}) and known.isdisjoint(around) for path in held):
+            return True
+    return False
 
 
 def _behind_step(pair: Pair, traces: tuple[Trace, Trace]) -> list[bool]:
