@@ -101,3 +101,41 @@ def test_a_fault_of_a_script_that_calls_the_parts_is_one_source(tmp_path: Path, 
         assert source.phase in (Phase.LOSS, Phase.BACKWARD)
     else:
         assert (source.phase, source.candidate.path, source.what.kind) == (Phase.FORWARD, "dec", "input")
+
+
+class Doubled(rows.Module):
+    """Two layers on what is twice as long; one is ``late`` where it is given half, and its output is doubled."""
+
+    def __init__(self, *, late: bool) -> None:
+        self.first, self.a, self.b, self.late = (
+            rows.Linear(SIZE, SIZE),
+            rows.Linear(SIZE, 4),
+            rows.Linear(SIZE, 4),
+            late,
+        )
+
+    def forward(self, x: Any) -> Any:
+        hidden = functional.tanh(self.first(x))
+        both = functional.concat([hidden, hidden], 0)
+        other = self.b(hidden) if self.late else self.b(both)
+        return self.a(both) * (functional.concat([other, other], 0) if self.late else other)
+
+
+@pytest.mark.parametrize("late", [(False, True), (True, False)])
+@pytest.mark.parametrize("term", [0.0, 0.1])
+def test_what_is_used_once_more_on_one_side_gets_another_gradient(
+    tmp_path: Path, late: tuple[bool, bool], term: float
+) -> None:
+    """Beside a fault elsewhere the gradient of what both layers take on one side was a source."""
+    np.random.seed(0)
+    models = [Doubled(late=one) for one in late]
+    for ours, theirs in zip(*(list(model.parameters()) for model in models), strict=True):
+        theirs.data[...] = ours.data
+    for name, model, added in zip("ab", models, (0.0, term), strict=True):
+        x = np.random.default_rng(1).standard_normal((4, SIZE)).astype(np.float32)
+        with padiff.record(model, tmp_path / name) as recorder:
+            out = model(rows.Tensor(x))
+            ((out * out).mean() + (model.first.weight.tanh() * np.float32(added)).sum()).backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [one.candidate.path for one in report.sources] == (["first"] if term else []), str(report)

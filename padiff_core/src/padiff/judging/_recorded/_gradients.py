@@ -40,6 +40,11 @@ class Sums:
             self._used[side].setdefault(token, set()).add(place)
             if makes:
                 self._made[side].setdefault(token, place)
+        if what == "inputs" and not makes:  # a use is one, too, of a call that the other side gives another tensor
+            fed = {indices[side] for indices in pair.inputs}
+            for index, leaf in enumerate(leaves):
+                if index not in fed:
+                    self._used[side].setdefault(leaf.token, set()).add((pair.key, "unmatched", index))
 
     def is_one(self, spot: Spot) -> bool:
         """Return whether the gradients of both tensors of a spot are of the same uses."""
