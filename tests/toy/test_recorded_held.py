@@ -165,3 +165,65 @@ def test_a_layer_may_be_called_by_one_script_and_the_others_model(tmp_path: Path
     assert report.aligned is (place is None)
     pairs = {(one.reference.path, one.candidate.path) for one in report.calls if one.reference and one.candidate}
     assert {("policy", "policy"), ("frozen", "frozen"), ("policy.value", "critic")} <= pairs
+
+
+class Learner(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.last = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(functional.tanh(self.first(x)))
+
+
+def adapted(folder: Path, model: Any, *, in_place: bool, fault: str | None = None) -> None:
+    """Learn to learn: two inner steps on each of two tasks, and a step by what both send behind these.
+
+    The weights of the inner steps are the parameters themselves, ``in_place``, or tensors in their place.
+    """
+    optimizer = rows.SGD(model.parameters(), 0.1)
+    layers, names = (model.first, model.last), ("weight", "bias")
+    homes = [(layer, name) for layer in layers for name in names]
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for seed in range(2):
+            rng, sums = np.random.default_rng(seed), [np.float32(0)] * 4
+            for _ in range(2):
+                slow = [getattr(layer, name) for layer, name in homes]
+                data, used = [one.data.copy() for one in slow], slow
+                for turn in range(3):
+                    out = model(rows.Tensor(rng.standard_normal((5, 4)).astype(np.float32)))
+                    ((out - 1.0) * (out - 1.0)).mean().backward()
+                    gradients = [one.grad for one in used]
+                    for one in used:
+                        one.grad = None
+                    if turn < 2:
+                        moved = [one.data - np.float32(0.2) * by for one, by in zip(used, gradients, strict=True)]
+                        used = slow if in_place else [rows.Tensor(one, requires_grad=True) for one in moved]
+                        for (layer, name), one, value in zip(homes, used, moved, strict=True):
+                            one.data[...] = value
+                            setattr(layer, name, one)
+                for (layer, name), one, value in zip(homes, slow, data, strict=True):
+                    one.data[...] = value
+                    setattr(layer, name, one)
+                sums = [by if fault == "last" else one + by for one, by in zip(sums, gradients, strict=True)]
+            for number, (one, by) in enumerate(zip(slow, sums, strict=True)):
+                one.grad = by * np.float32(0.5 if fault == "half" and number == 2 else 1)
+            optimizer.step()
+            optimizer.clear()
+            recorder.step()
+
+
+@pytest.mark.parametrize("fault", [None, "last", "half"])
+@pytest.mark.parametrize("in_place", [(False, True), (True, False)])
+def test_inner_steps_by_other_tensors_are_no_difference(
+    tmp_path: Path, in_place: tuple[bool, bool], fault: str | None
+) -> None:
+    """The gradients of the second inner steps came to the parameters on one side alone, and were a source."""
+    np.random.seed(0)
+    models = Learner(), Learner()
+    for ours, theirs in zip(*(model.parameters() for model in models), strict=True):
+        theirs.data[...] = ours.data
+    for name, model, one in zip("ab", models, in_place, strict=True):
+        adapted(tmp_path / name, model, in_place=one, fault=fault if name == "b" else None)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert len(report.sources) == bool(fault), str(report)
+    assert report.aligned is (fault is None)

@@ -51,6 +51,32 @@ def of_last_pass(trace: Trace) -> list[set[str]]:
     return found
 
 
+def of_the_script(trace: Trace) -> set[str]:
+    """Return the parameters whose optimizer was given what a script made of several passes itself: no share of all.
+
+    They are those of one optimizer, where that is so of each; one number is a share of any other.
+    """
+    found, kept = set[str](), {**trace.parameter_gradients, **trace.arrived}
+    for one in trace.stepped:
+        paths = [path for path in trace.latest if one.parameters is None or path in one.parameters]
+        pairs = [(sampled(trace, trace.handed.get(path)), sampled(trace, kept.get(path))) for path in paths]
+        known = [(given, whole) for given, whole in pairs if given is not None and whole is not None and given.size > 1]
+        if known and not any(_is_multiple([a], [b], epsilon_of("float32")) for a, b in known):
+            found.update(paths)
+    return found
+
+
+def given_alike(ours: Held, theirs: Held) -> bool:
+    """Return whether figures of what both optimizers were given for a parameter agree, in whatever layout it is."""
+    if not (isinstance(ours, Summary) and isinstance(theirs, Summary)):
+        return False
+    figures = [(one.norm, one.low, one.high) for one in (ours, theirs)]
+    if any(None in one for one in figures):
+        return False
+    bound = ACCUMULATED(epsilon_of(ours.dtype, theirs.dtype)) * max(figures[0][0] or 0.0, figures[1][0] or 0.0)
+    return all(abs((a or 0.0) - (b or 0.0)) <= bound for a, b in zip(*figures, strict=True))
+
+
 def given_gradients(
     trace: Trace,
     earlier: Sequence[Trace] = (),

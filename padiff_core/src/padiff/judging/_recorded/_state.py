@@ -11,6 +11,7 @@ import attrs
 from padiff.alignment import Alignment, Pair
 from padiff.judging._findings import as_one, place_around, size_in
 from padiff.judging._recorded._averages import is_untouched
+from padiff.judging._recorded._cleared import stepped_without
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._running_variance import by_convention
@@ -132,7 +133,8 @@ def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Su
             what = What("parameter_gradient", link.candidate.part.parameter)
             first = _first_ruled(leaps, link, size, users)
             ruling, source = first or leaps.left(size, users, partial(leaps.meter.held, link, "gradient"))
-            if first is None and ruling.verdict not in AGREEING and (side := _cleared_on(leaps, link)):
+            differs = first is None and ruling.verdict not in AGREEING
+            if differs and (side := _cleared_on(leaps, link) or stepped_without(leaps.meter, link)):
                 yield Note("unused_gradients", {"side": side, "module": match.candidate.module.path})
                 continue
             side = None if first or ruling.verdict in AGREEING else _behind_of(leaps, link)
