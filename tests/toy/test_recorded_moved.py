@@ -200,3 +200,50 @@ def test_a_step_in_front_of_a_call_is_no_cause_where_its_code_uses_no_weights(tm
                 recorder.step()
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert [(one.candidate.path, one.cause) for one in report.sources] == ([] if times == 1 else [("maker", None)])
+
+
+class Small(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.second, self.last = rows.Linear(1, 12), rows.Linear(12, 12), rows.Linear(12, 1)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(functional.tanh(self.second(functional.tanh(self.first(x)))))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("rate", [0.02, 0.0201, 0.03])
+@pytest.mark.parametrize("by_hand", ["", "a", "b", "ab"])
+def test_inner_steps_at_another_rate_are_a_difference_whoever_makes_them(
+    tmp_path: Path, by_hand: str, rate: float, seed: int
+) -> None:
+    """Two inner loops, whose weights are mixed with those in front of them: where one script steps by hand, and the
+    other by an optimizer, what differed behind the first step followed from weights that nobody judged: `aligned`.
+    """
+    np.random.seed(seed)
+    models = Small(), Small()
+    for ours, theirs in zip(*(list(model.parameters()) for model in models), strict=True):
+        ours.data *= np.float32(0.5)
+        theirs.data[...] = ours.data
+    for name, model, by in zip("ab", models, (0.02, rate), strict=True):
+        optimizer = rows.SGD(model.parameters(), by)
+        known = {} if name in by_hand else {"optimizer": optimizer}
+        with padiff.record(model, tmp_path / name, **known) as recorder:
+            for batch in range(2):
+                rng = np.random.default_rng(batch)
+                for task in range(2):
+                    slow = [one.data.copy() for one in model.parameters()]
+                    for _ in range(3):
+                        x = rng.standard_normal((10, 1)).astype(np.float32)
+                        out = model(rows.Tensor(x)) - np.sin(x) * np.float32(task + 1)
+                        (out * out).mean().backward()
+                        for one in model.parameters() if name in by_hand else ():
+                            one.data[...] = one.data - np.float32(by) * one.grad
+                        if name not in by_hand:
+                            optimizer.step()
+                        optimizer.clear()
+                    for one, before in zip(model.parameters(), slow, strict=True):
+                        one.data[...] = (one.data + before) / 2
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (rate == 0.02), str(report)
+    assert bool(report.sources) is (rate != 0.02), str(report)

@@ -15,7 +15,7 @@ from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._state import is_scripts_state
 from padiff.numerics import EXACT, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
-from padiff.report import SIDES, Cause, Evidence, Finding, Phase
+from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Verdict
 
 
 def beside_changed_weights(found: Sequence[Finding], meter: Meter, known: Correspondence) -> list[Finding]:
@@ -46,6 +46,21 @@ def beside_changed_weights(found: Sequence[Finding], meter: Meter, known: Corres
             one = attrs.evolve(one, evidence=(*one.evidence, Evidence.of("weights_changed", names=names)))
         told.append(one)
     return told
+
+
+def else_of_changed_weights(found: Sequence[Finding], known: Correspondence) -> list[Finding]:
+    """Return findings of which the first output that differs is a source, where nothing else is one.
+
+    It holds weights, and gave the same in an earlier call of the step: a script moved them in between, by so little
+    that no call gives far more of a difference than it got.
+    """
+    if any(one.source for one in found):
+        return list(found)
+    ways = {match.candidate.module.path for match, link in known.links if not link.buffer}
+    differs = (one for one in found if one.verdict is Verdict.DIFFERS and one.phase is Phase.FORWARD)
+    held = (one for one in differs if one.what.kind == "output" and one.candidate.path in ways)
+    first = next((one for one in held if _agreed_before(one, found, known)), None)
+    return [attrs.evolve(one, source=True) if one is first else one for one in found]
 
 
 def _between(side: RecordedSide, links: Sequence[Link], number: int) -> list[str]:

@@ -13,7 +13,7 @@ from padiff.grouping import grouped
 from padiff.judging._findings import pair_of
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
-from padiff.numerics import epsilon_of
+from padiff.numerics import ACCUMULATION, SAME, epsilon_of
 from padiff.parameters import Correspondence, Link
 from padiff.paths import upwards
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase
@@ -170,6 +170,18 @@ def drift_of(meter: Meter, known: Correspondence, when: When = "before") -> Drif
     modules = {path: together(meter, [link for _, link in group], when) for path, group in groups.items()}
     whole = together(meter, [link for _, link in links], when)
     return Drift(whole, {path: apart for path, apart in modules.items() if apart}, _statistics(meter, known, when))
+
+
+def is_explained(meter: Meter, known: Correspondence) -> bool:
+    """Return whether gradients agree so far that they tell whether a step is right: what lies behind follows from it.
+
+    Where one side alone says when its optimizer stepped, they are those of all passes, behind several steps by hand: of
+    them rounding alone is no consequence.
+    """
+    links = [link for _, link in known.links if not link.buffer and link.differentiated]
+    eps = epsilon_of(*(leaf.dtype for trace in meter.traces for call in trace.calls for leaf in call.outputs))
+    lone = len({trace.stepped_at is None for trace in meter.traces}) > 1
+    return together(meter, links, "arrived") <= (SAME(eps) if lone else ACCUMULATION * math.sqrt(eps))
 
 
 def together(meter: Meter, links: Iterable[Link], when: When) -> float:

@@ -125,6 +125,8 @@ class Meter:
 
         Of gradients that had arrived without those that were ``cleared``.
         """
+        if when in ("arrived", "used") and len({trace.stepped_at is None for trace in self.traces}) > 1:
+            when = "gradient"  # one side steps by hand: nobody knows what had arrived there by then
         if when == "arrived" and any(self.clears(link)):
             when = "kept"
         return both_of(link, self.kept(when), gradient=when in GRADIENTS)

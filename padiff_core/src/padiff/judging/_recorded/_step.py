@@ -14,18 +14,18 @@ from padiff.forcing import Forced, RecordedSide
 from padiff.judging._compared import compared_calls, coverage_of, matching_of
 from padiff.judging._ends import loss_finding, unlike_inputs, unlike_shapes, unmatched_outputs
 from padiff.judging._extra_calls import beside, of_called_again, of_extra_calls
-from padiff.judging._findings import at_home, finding_at, merged
+from padiff.judging._findings import at_home, merged
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
-from padiff.judging._notes import harmless_note, new_notes, notes_of, other_bytes, same_bytes
+from padiff.judging._notes import harmless_note, new_notes, notes_of, other_bytes
 from padiff.judging._parameters import constant_notes, parameter_findings
 from padiff.judging._parts import part_notes
 from padiff.judging._recorded._alike import likened_here
-from padiff.judging._recorded._changed_weights import beside_changed_weights
+from padiff.judging._recorded._changed_weights import beside_changed_weights, else_of_changed_weights
 from padiff.judging._recorded._cleared import cleared_alike
 from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
-from padiff.judging._recorded._levels import Drift, drift_of, timed
+from padiff.judging._recorded._levels import Drift, drift_of, is_explained, timed
 from padiff.judging._recorded._loss_scale import scaled_alike, with_one_scale
 from padiff.judging._recorded._made_of import handed_on, makes_the_loss
 from padiff.judging._recorded._meter import Measuring, Meter
@@ -58,12 +58,13 @@ from padiff.judging._recorded._state import (
     of_uncalled_state,
 )
 from padiff.judging._recorded._taken_back import TakenBack
+from padiff.judging._recorded._uncompared import uncompared
 from padiff.judging._recorded._update import of_recorded_update, unsure_of
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
 from padiff.parameters import Correspondence, PartAlone
-from padiff.report import Evidence, Figures, Finding, Note, Phase, Verdict, What
+from padiff.report import Figures, Finding, Note, Phase, Verdict
 
 
 @attrs.define(eq=False)
@@ -94,13 +95,22 @@ class Recorded(Gathered):
         return self.by.rule
 
     def gather(
-        self, step: int, sides: tuple[RecordedSide, RecordedSide], known: Correspondence, started: Meter
+        self,
+        step: int,
+        sides: tuple[RecordedSide, RecordedSide],
+        known: Correspondence,
+        started: Meter,
+        *,
+        settled: bool = True,
     ) -> Correspondence:
         """Judge one step; return what belongs to what, without the calls that were matched by place and wrongly so.
 
-        ``started`` is what measured the values before the step, as far as the correspondence rests on them.
+        ``started`` is what measured the values before the step, as far as the correspondence rests on them. Where the
+        weights are ``settled``, calls behind the optimizer's step may differ as these do by then: as long as something
+        tells whether that step is right.
         """
         first, differed = not self.calls, self.differs
+        given, kept = (step, sides, known, started), ([*self.notes], self.dropped, self.last)
         sides, scaled = with_one_scale(sides, known.alignment, step, self.taken_back)
         self.notes += [] if scaled is None or differed or scaled in self.notes else [scaled]
         traces = sides[0].trace, sides[1].trace
@@ -113,7 +123,7 @@ class Recorded(Gathered):
         # Where something was found before, that moved the weights, and no rounding.
         drift, after = (attrs.evolve(one, modules={}) if differed else one for one in drifts)
         drift = attrs.evolve(drift, handed=self.handed)
-        leaps, told, known = self._forward(meter, known, drift, after)
+        leaps, told, known = self._forward(meter, known, drift, after if settled else drift)
         alignment, forced = known.alignment, Forced(leaps.checks)
         told += self._backward(leaps, known, backward=why is None)
         params = self._parameters(meter, known) if first else []
@@ -129,10 +139,14 @@ class Recorded(Gathered):
             before = self.taken_back.before(step)
             how: dict[str, Any] = {"agreed": self.stepped, "before": before}
             found += of_recorded_update(meter, known, self.ignored, step, self.unsure, **how)
+            if settled and not (differed or why or any(map(_differs, found)) or is_explained(meter, known)):
+                self.notes, self.dropped, self.last = kept
+                return self.gather(*given, settled=False)
             self.stepped |= all(trace.updated and trace.stepped_at is not None for trace in traces)
         self._settings(() if differed else found, [*setting_notes(meter, known)])
         self.unsure.update(unsure_of(meter, known) if why is None else ())
-        found = [*else_of_the_inputs(found), *_uncompared(leaps, alignment, step)]
+        found = else_of_changed_weights(found, known)
+        found = [*else_of_the_inputs(found), *uncompared(leaps, alignment, step)]
         if differed or any(one.source for one in params):
             found = [attrs.evolve(one, source=False) for one in found]
         found = [*params, *found]
@@ -310,6 +324,10 @@ def _before_backward(judged: Sequence[Finding], ends: Sequence[Finding]) -> Iter
             yield attrs.evolve(one, source=one.source and not (reshaped and one.phase is Phase.BACKWARD))
 
 
+def _differs(one: Finding) -> bool:
+    return one.verdict is Verdict.DIFFERS
+
+
 def _is_output(one: Suspicion) -> bool:
     """Return whether it is on what the model itself gives."""
     return one.spot is not None and one.spot.what == "output" and one.spot.pair.candidate.parent is None
@@ -326,20 +344,3 @@ def _once(told: Sequence[Suspicion]) -> list[Suspicion]:
     first = max((one for one in vague if one.pair.key not in known), key=lambda one: one.order, default=None)
     rest = [one for one in vague if one is not first]
     return [attrs.evolve(one, arises=False) if one in rest else one for one in told]
-
-
-def _uncompared(leaps: Leaps, alignment: Alignment, step: int) -> Iterator[Finding]:
-    """Yield the outputs of the model where their values say nothing: not kept, or random. That is never a pass."""
-    for root, (i, j) in ((top, both) for top in alignment.tops for both in top.outputs):
-        leaf = root.reference.outputs[i]
-        kept = leaf.token in leaps.compared
-        why = "its values were not kept in both runs; record them in both, by values= and modules="
-        if kept and leaps.is_random(leaf.token):
-            why = "each run drew random numbers of its own before; record in evaluation mode, or without dropout"
-        elif kept:
-            continue
-        elif same_bytes(leaps.meter.traces, leaf, root.candidate.outputs[j]) is False:
-            why = "its bytes are other ones, and checksums do not tell how far apart the values are"
-        what = What("output", leaf.path if len(root.outputs) > 1 else "", i)
-        evidence = Evidence.of("not_compared", why=why)
-        yield finding_at(root, Phase.FORWARD, what, evidence, verdict=Verdict.UNMATCHED, step=step)
