@@ -42,3 +42,26 @@ def test_a_value_in_the_place_of_another_is_named(fault: str, value: str | None)
     (source,) = padiff.diff(Heads(), Ported(fault), (X,)).sources
     told = [one.figures["value"] for one in source.evidence if one.kind in ("mistaken_value", "functions")]
     assert told == ([] if value is None else [value])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_positions_below_a_name_are_positions_whatever_order_the_names_are_in(turned: bool) -> None:
+    """A list under a key was read in whatever order its values agree, where the keys came in another order."""
+
+    def exits(base: Any, linear: Any, *, first: bool, turned: bool = False) -> Any:
+        class Model(base):
+            def __init__(self) -> None:
+                self.one, self.two = linear(4, 4), linear(4, 4)
+
+            def forward(self, x: Any) -> Any:
+                y = self.one(x)
+                z = self.two(F.tanh(y))
+                found, last = {"exits": [z, y] if turned else [y, z]}, {"last": z * 2.0}
+                return {**last, **found} if first else {**found, **last}
+
+        return Model()
+
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    theirs = exits(columns.Layer, columns.Dense, first=False, turned=turned)
+    report = padiff.diff(exits(rows.Module, rows.Linear, first=True), theirs, x)
+    assert report.aligned is not turned, str(report)

@@ -52,16 +52,16 @@ def pair_leaves(
     def at_home(ours: Leaf, theirs: Leaf) -> bool:
         return fits(ours, theirs) and ours.path == theirs.path
 
-    # Where containers nest otherwise ((h, c), m) for (h, c, m), one position is not the other.
-    depths = ([leaf.path.count("[") for leaf in some] for some in (reference, candidate))
-    alike = by_place and all(a == b for a, b in zip(*depths, strict=False))
+    # Where containers nest otherwise ((h, c), m) for (h, c, m), one position is not the other, but below a name.
+    alike = by_place and all(a == b for a, b in zip(_depths(reference), _depths(candidate), strict=False))
+    nested = {one for one in named if by_place and _depths(reference, one) == _depths(candidate, one)}
     both = {leaf.path for leaf in reference} & {leaf.path for leaf in candidate}
 
     def at_one_place(ours: Leaf, theirs: Leaf) -> bool:
         return placed.get(id(ours)) is theirs and fits(ours, theirs) and both.isdisjoint((ours.path, theirs.path))
 
     rules = (
-        lambda ours, theirs: at_home(ours, theirs) and (alike or not ours.path.endswith("]")),
+        lambda ours, theirs: at_home(ours, theirs) and (alike or _name(ours) in nested or not ours.path.endswith("]")),
         *((at_one_place,) if of_one_kind and alike else ()),
         lambda ours, theirs: may_be(ours, theirs) and same(ours, theirs),
         *((at_home,) if by_place and len(reference) != len(candidate) else ()),
@@ -127,6 +127,11 @@ def first_step(path: str) -> str:
 def _name(leaf: Leaf) -> str:
     """Return the keys and attributes under which a tensor lies in its containers, without positions."""
     return "".join(_NAME.findall(leaf.path))
+
+
+def _depths(leaves: Sequence[Leaf], name: str | None = None) -> list[int]:
+    """Return how deep tensors lie in containers: all, or those that lie under one name."""
+    return [leaf.path.count("[") for leaf in leaves if name is None or _name(leaf) == name]
 
 
 def same_sort(a: Leaf, b: Leaf) -> bool:
