@@ -81,3 +81,35 @@ def test_a_token_that_goes_to_another_expert_is_the_fault_of_each_block() -> Non
     """The diff raised a ForwardError: experts were fed other tokens than the code around had chosen."""
     report = compared("least")
     assert {source.candidate.path for source in report.sources} == {f"blocks.{one}" for one in range(3)}, str(report)
+
+
+def test_an_output_of_another_size_is_no_pass_where_leading_alone_puts_it_right() -> None:
+    """Rounding decides which rows are kept: no call is wrong, and the models give other sizes. It was aligned."""
+
+    def kept(base: Any, linear: Any, share: float, least: float) -> Any:
+        class Score(base):
+            def __init__(self) -> None:
+                self.layer = linear(4, 1)
+
+            def forward(self, x: Any) -> Any:
+                return self.layer(x) * share * (1.0 / share)
+
+        class Model(base):
+            def __init__(self) -> None:
+                self.score, self.head = Score(), linear(4, 2)
+
+            def forward(self, x: Any) -> Any:
+                rows = np.eye(len(x.data), dtype=np.float32)[self.score(x).data[:, 0] > least]
+                return self.head(type(x)(rows) @ x)
+
+        return Model()
+
+    first, x = kept(rows.Module, rows.Linear, 1.0, 0.0), rows.Tensor(TOKENS)
+    plain = first.score.layer(x)
+    scores = [(plain * share * (1.0 / share)).data[:, 0] for share in (1.0, 0.3)]
+    apart = int(np.flatnonzero(scores[0] != scores[1])[0])
+    least = float(min(one[apart] for one in scores))
+    ours, theirs = kept(rows.Module, rows.Linear, 1.0, least), kept(columns.Layer, columns.Dense, 0.3, least)
+    ours.score.layer = first.score.layer
+    report = padiff.diff(ours, theirs, TOKENS)
+    assert not report.aligned, str(report)

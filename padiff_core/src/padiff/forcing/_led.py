@@ -53,7 +53,8 @@ class LedRecorder(Forcer):
 def with_calls_of(free: Trace, led: Trace) -> Trace:
     """Return a free run with the calls of one that was led, or as it is where these are the same ones.
 
-    A tensor that both have at one place has one token, and the free run's sample.
+    A tensor that both have at one place has one token, and the free run's sample. What the model itself gives is what
+    it gave freely: no pass stands against that.
     """
     if _signature(free.calls) == _signature(led.calls):
         return free
@@ -75,8 +76,9 @@ def with_calls_of(free: Trace, led: Trace) -> Trace:
 
     for call in led.calls:
         parent = None if call.parent is None else found[call.parent]
-        ends = renamed(call.inputs), renamed(call.outputs)
-        found[call] = new.add(attrs.evolve(call, parent=parent, children=[], inputs=ends[0], outputs=ends[1]))
+        given = known[call.key].outputs if parent is None and call.key in known else renamed(call.outputs)
+        taken = renamed(call.inputs)
+        found[call] = new.add(attrs.evolve(call, parent=parent, children=[], inputs=taken, outputs=given))
     return new
 
 
