@@ -39,7 +39,12 @@ def led(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
 
 
 def _goes_another_way(calls: Alignment) -> bool:
-    """Return whether calls that belong together take or give other sizes, or one side calls a module more often."""
+    """Return whether calls that belong together take or give other sizes, or one side calls a module more often.
+
+    Where the models themselves give other sizes, the free runs are what is to be told.
+    """
+    if any(top.unfit("outputs") for top in calls.tops):
+        return False
     if any(pair.unfit("inputs") or pair.unfit("outputs") for pair in calls.pairs):
         return True
     paired = {pair.reference.path for pair in calls.pairs}, {pair.candidate.path for pair in calls.pairs}
