@@ -55,9 +55,12 @@ def routed(base: Any, linear: Any, listed: Any, fault: str = "") -> Any:
     return Model()
 
 
+def candidate(fault: str) -> Any:
+    return routed(columns.Layer, columns.Dense, columns.Layers, fault)
+
+
 def compared(fault: str, **asked: Any) -> Any:
-    ours = routed(rows.Module, rows.Linear, rows.ModuleList)
-    return padiff.diff(ours, routed(columns.Layer, columns.Dense, columns.Layers, fault), TOKENS, **asked)
+    return padiff.diff(routed(rows.Module, rows.Linear, rows.ModuleList), candidate(fault), TOKENS, **asked)
 
 
 def test_experts_that_are_given_what_the_reference_gives_them_are_aligned() -> None:
@@ -81,6 +84,18 @@ def test_a_token_that_goes_to_another_expert_is_the_fault_of_each_block() -> Non
     """The diff raised a ForwardError: experts were fed other tokens than the code around had chosen."""
     report = compared("least")
     assert {source.candidate.path for source in report.sources} == {f"blocks.{one}" for one in range(3)}, str(report)
+
+
+def test_a_worker_is_led_as_well() -> None:
+    """What is fed to its calls crosses to it, and the calls that it then does come back."""
+    ours = routed(rows.Module, rows.Linear, rows.ModuleList)
+    here = padiff.diff(ours, candidate("scale"), TOKENS)
+    with padiff.remote("tests.toy.test_routed:candidate", args=("scale",)) as theirs:
+        there = padiff.diff(ours, theirs, TOKENS)
+    assert str(there).startswith("not aligned: 1 source in "), str(there)
+    assert [(one.candidate.path, one.cause) for one in there.sources] == [
+        (one.candidate.path, one.cause) for one in here.sources
+    ]
 
 
 def test_an_output_of_another_size_is_no_pass_where_leading_alone_puts_it_right() -> None:
