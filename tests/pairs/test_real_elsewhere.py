@@ -213,3 +213,28 @@ def test_llama_of_hugging_face_and_megatron(megatron: Any) -> None:
     report = padiff.diff(ours, theirs, {"input_ids": IDS}, candidate_inputs=MEGATRON_INPUTS)
     places = {source.candidate.path for source in report.sources}
     assert places == {"decoder.layers.1.self_attention.core_attention"}, describe(report)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3], ids=["right", "shifted keys"])
+def test_swin_of_torchvision_and_timm_is_aligned_or_named(shift: float) -> None:
+    """One library's packed bias is the other's vectors of queries and values; keys have zeros, which one code puts."""
+    import torch
+    from timm.models.swin_transformer_v2 import SwinTransformerV2
+    from torchvision.models.swin_transformer import PatchMergingV2, SwinTransformer, SwinTransformerBlockV2
+
+    blocks: dict[str, Any] = {"block": SwinTransformerBlockV2, "downsample_layer": PatchMergingV2}
+    ours = SwinTransformer([4, 4], 24, [1, 1], [2, 4], [4, 4], stochastic_depth_prob=0.0, num_classes=10, **blocks)
+    small: dict[str, Any] = {"embed_dim": 24, "depths": (1, 1), "num_heads": (2, 4), "window_size": 4}
+    theirs = SwinTransformerV2(32, 4, num_classes=10, drop_path_rate=0.0, **small)
+    for name, parameter in ours.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.1)
+    for name, buffer in theirs.named_buffers():
+        if name.endswith("k_bias"):
+            buffer.fill_(shift)
+    report = padiff.diff(ours.eval(), theirs.eval(), (image(32),))
+    if not shift:
+        assert_aligned(report)
+        return
+    places = {source.candidate.path.removesuffix(".attn") for source in report.sources}
+    assert places == {f"layers.{stage}.blocks.0" for stage in (0, 1)}, describe(report)

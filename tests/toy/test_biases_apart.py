@@ -91,6 +91,60 @@ class Packed(rows.Module):
         return self.out(F.attention(q, k, v, 2))
 
 
+class Whole(columns.Layer):
+    """What `Attention` does with one bias for all, of which the keys' part is left out or counts for nothing."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.qkv, self.proj, self.fault = columns.Dense(4, 12), columns.Dense(4, 4), fault
+        self.qkv.offset.data[:] = np.random.default_rng(1).standard_normal(12)
+
+    def forward(self, x: Any) -> Any:
+        packed = self.qkv(x)
+        q, k, v = packed[..., :4], packed[..., 4:8], packed[..., 8:]
+        if self.fault == "keys":
+            k = F.tanh(k)
+        return self.proj(F.attention(q, k, -v if self.fault == "sign" else v, 2))
+
+
+class JoinedLast(Attention):
+    """Its vectors are registered, and joined, in an order that their names do not tell; keys go through a function."""
+
+    def __init__(self, keys: bool) -> None:
+        super().__init__(joined=True)
+        self.v_bias, self.q_bias, self.keys = rows.parameter(4), rows.parameter(4), keys
+
+    def forward(self, x: Any) -> Any:
+        bias = F.concat([self.v_bias, rows.Tensor(np.zeros(4, np.float32)), self.q_bias])
+        packed = F.linear(x, self.qkv.weight.transpose(1, 0), bias)
+        k = packed[..., 4:8]
+        return self.out(F.attention(packed[..., :4], F.tanh(k) if self.keys else k, packed[..., 8:], 2))
+
+
+@pytest.mark.parametrize("phase", ["both", "forward"])
+@pytest.mark.parametrize("turned", [False, True], ids=["vectors", "bias"])
+@pytest.mark.parametrize("make", [lambda: Attention(True), lambda: JoinedLast(False)], ids=["named", "misnamed"])
+def test_vectors_may_be_parts_of_one_bias(make: Any, turned: bool, phase: str) -> None:
+    """Swin v2: one library has vectors and zeros between, the other one a bias whose keys' part it leaves out."""
+    sides = make(), Whole()
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X,), phase=phase)
+    assert report.aligned, str(report)
+    lacking = "the model has no bias, and nothing shows that it changes anything"
+    assert any(note.text.endswith(lacking) for note in report.notes), str(report)
+    (source,) = padiff.diff(*(make(), Whole("sign"))[:: -1 if turned else 1], (X,), phase=phase).sources
+    assert (source.candidate.path, source.between[-1]) == ("", "out" if turned else "proj"), str(source)
+
+
+@pytest.mark.parametrize("phase", ["both", "forward"])
+@pytest.mark.parametrize("turned", [False, True], ids=["vectors", "bias"])
+def test_a_part_of_one_bias_that_changes_something_is_the_source(turned: bool, phase: str) -> None:
+    sides = JoinedLast(keys=True), Whole("keys")
+    report = padiff.diff(*(sides[::-1] if turned else sides), (X,), phase=phase)
+    first, *rest = report.sources
+    assert (first.phase.value, first.what.name) == ("parameter", "offset"), str(report)
+    # What the candidate alone has was made zero; what it lacks its own code shows as well.
+    assert [(one.candidate.path, one.between[-1]) for one in rest] == [("", "out")] * turned, str(report)
+
+
 class InAnOrderOfItsOwn(columns.Layer):
     """Layers without bias, the last one of the packed ones first, and a vector behind each."""
 

@@ -39,14 +39,16 @@ class PartAlone:
     def is_idle(self, gradient: Native) -> bool:
         """Return whether no gradient comes to it, but for rounding: keys are all moved alike by a bias of theirs.
 
-        ``gradient`` reads those of its side.
+        ``gradient`` reads those of its side. What comes to the rest of its layer tells how large rounding is, or to the
+        rest of the parameter where no layer is known.
         """
         found = {held: gradient(held.parameter) for held in self.unit.roles.values()}
         sizes = {held: root_mean_square(canonical(held, one)) for held, one in found.items() if one is not None}
         own = found[self.held]
         if own is None:
             return True
-        rounding = NEGLIGIBLE_GRADIENT(epsilon(np.dtype(own.dtype))) * max(sizes.values())
+        beside = sizes.values() if self.unit.kind else [root_mean_square(own)]
+        rounding = NEGLIGIBLE_GRADIENT(epsilon(np.dtype(own.dtype))) * max(beside)
         return sizes[self.held] <= rounding
 
 

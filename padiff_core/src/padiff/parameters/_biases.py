@@ -17,6 +17,7 @@ from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import graph_of
 from padiff.parameters._links import Link
 from padiff.parameters._matching import best_first
+from padiff.parameters._packing import Packing
 from padiff.parameters._roles import UnitMatch, ways_between
 from padiff.parameters._shapes import bare, is_joined
 from padiff.parameters._splitting import ADDED
@@ -33,17 +34,22 @@ def with_biases(known: Correspondence, flows: tuple[Flow, Flow]) -> Corresponden
     """Return the correspondence with the left over biases of layers matched with what is added behind their partners.
 
     Of several behind one layer names say which is which, then the order of definition. A vector that was matched with
-    another for no more than its shape leaves that to one beside it, of that shape and without counterpart.
+    another for no more than its shape leaves that to one beside it, of that shape and without counterpart. Several may
+    be joined to the bias of a packed layer, with or without zeros for a part: queries, nothing for keys, and values.
     """
     left = known.left
     if not all(left):
         return known
     guessed = [dict(_guessed(known, some, ours)) for ours, some in zip((True, False), left, strict=True)]
-    found = [match for ours in (True, False) for match in _added(known, flows[ours], left, ours, guessed[ours])]
+    sides = [_Side(known, flows[ours], left, ours, guessed[ours]) for ours in (True, False)]
+    found = [match for side in sides for match in side.added()]
+    packed = [Packed.of(packing) for side in sides for packing in side.joined()]
     taken = {held for match in found for held in match.ends}
     left_to = {link: other for side in guessed for held, (link, other) in side.items() if held in taken}
     changed = {match for match in known.matches if not left_to.keys().isdisjoint(match.links)}
     known = known.rematched({m: attrs.evolve(m, links=[left_to.get(x, x) for x in m.links]) for m in changed})
+    matches = [*known.matches, *(match for one in packed for match in one.matches)]
+    known = attrs.evolve(known, matches=matches, packed=[*known.packed, *packed])
     return _with_members_of(attrs.evolve(known, matches=[*known.matches, *found]), found) if found else known
 
 
@@ -93,32 +99,61 @@ def _guessed(known: Correspondence, left: set[str], ours: bool) -> Iterator[tupl
                 yield held, (link, to_other)
 
 
-def _added(
-    known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], ours: bool, guessed: Collection[Held]
-) -> Iterator[UnitMatch]:
-    """Yield matches of one side's biases with vectors of the other, whose dataflow is given."""
-    biases: dict[frozenset[str], list[HeldUnit]] = {}
-    for match in known.matches:
-        unit, partner = match.units[:: 1 if ours else -1]
-        held = unit.roles.get(_BIAS) if match.links and unit.kind is not None else None
-        if held is not None and held.parameter.path in left[not ours]:
-            biases.setdefault(_holders(partner), []).append(unit.piece(_BIAS))
-    others = known.sides[ours]
-    vectors = {
-        unit.piece(role): _met(unit, held, others, flow)
-        for unit in (others if biases else ())
-        if unit.loose
-        for role, held in unit.roles.items()
-        if held.parameter.path in left[ours] or (held in guessed and _is_added(held, flow))
-        if not held.parameter.buffer
-    }
-    for layers, some in biases.items():
-        behind = [one for one, sources in vectors.items() if not layers.isdisjoint(sources)]
-        names = similarity([_held(one).parameter.path for one in some], [_held(one).parameter.path for one in behind])
-        fits = [[_fits(one, other) for other in behind] for one in some]
-        for i, j in best_first((names + 1) * fits):
-            yield UnitMatch.of(*(some[i], behind[j])[:: 1 if ours else -1])
-            del vectors[behind[j]]
+class _Side:
+    """One side's biases without counterpart, by the layers of the other side that lack them, and vectors used there."""
+
+    def __init__(
+        self, known: Correspondence, flow: Flow, left: tuple[set[str], set[str]], ours: bool, guessed: Collection[Held]
+    ) -> None:
+        """Take the other side's dataflow."""
+        self._ours, self._left = ours, left[ours]
+        self._biases: dict[frozenset[str], list[HeldUnit]] = {}
+        for match in known.matches:
+            unit, partner = match.units[:: 1 if ours else -1]
+            held = unit.roles.get(_BIAS) if match.links and unit.kind is not None else None
+            if held is not None and held.parameter.path in left[not ours]:
+                self._biases.setdefault(_holders(partner), []).append(unit.piece(_BIAS))
+        others = known.sides[ours]
+        self._vectors = {
+            unit.piece(role): _met(unit, held, others, flow)
+            for unit in (others if self._biases else ())
+            if unit.loose
+            for role, held in unit.roles.items()
+            if held.parameter.path in self._left or (held in guessed and _is_added(held, flow))
+            if not held.parameter.buffer
+        }
+
+    def _behind(self, layers: frozenset[str]) -> list[HeldUnit]:
+        return [one for one, sources in self._vectors.items() if not layers.isdisjoint(sources)]
+
+    def added(self) -> Iterator[UnitMatch]:
+        """Yield matches of a bias with a vector, which are left out from then on."""
+        for layers, some in self._biases.items():
+            behind = self._behind(layers)
+            names = similarity(*([_held(one).parameter.path for one in units] for units in (some, behind)))
+            fits = [[_fits(one, other) for other in behind] for one in some]
+            found = best_first((names + 1) * fits)
+            for i, j in found:
+                yield UnitMatch.of(*(some[i], behind[j])[:: 1 if self._ours else -1])
+                del self._vectors[behind[j]]
+            self._biases[layers] = [one for i, one in enumerate(some) if i not in dict(found)]
+
+    def joined(self) -> Iterator[Packing]:
+        """Yield the only bias of layers with the vectors of one length that are parts of it; the rest of it is zero.
+
+        That is likely between them: keys need no bias, and lie between queries and values, or in front of values.
+        """
+        for layers, some in self._biases.items():
+            vectors = [one for one in self._behind(layers) if one.paths <= self._left]
+            shapes = {tuple(bare(_held(one).shape)) for one in (*some, *vectors)}
+            if len(some) == 1 and len(shapes) == 2 and {*map(len, shapes)} == {1}:
+                packed, *held = (attrs.evolve(one, roles={"weight": _held(one)}) for one in (*some, *vectors))
+                part, whole = sorted(shapes)
+                lacking = whole[0] // max(1, part[0]) - len(vectors)
+                held[len(held) // 2 : len(held) // 2] = [HeldUnit(vectors[0].module, "", None, {})] * lacking
+                packing = Packing(((packed,),), tuple(held), self._ours, layers=False, wanting=part)
+                if packing.fits:
+                    yield packing
 
 
 def _met(unit: HeldUnit, held: Held, others: Sequence[HeldUnit], flow: Flow) -> set[str]:

@@ -58,6 +58,11 @@ class Packing:
     """Whether each member is at a place of the packed one's first axis (`[2, in, out]`: a gate, and what it gates)."""
     behind: tuple[tuple[HeldUnit, Group], ...] = ()
     """A unit that takes the packed one's channels by themselves, and those that take its members': norms."""
+    wanting: tuple[int, ...] = ()
+    """The shape of the part of a bias that goes with a member that holds nothing: code has zeros there.
+
+    Where no way is right the likeliest stays: such a part that counts for something would stand for the fault.
+    """
     lies: Mapping[HeldUnit, HeldUnit] = attrs.field(factory=dict)
     """A unit that no rule speaks of -> the layer as which it is taken."""
 
@@ -86,8 +91,10 @@ class Packing:
         """Return a unit as the layer that it is taken for."""
         return self.ways[way] if self.ways and unit is self.packed else self.lies.get(unit, unit)
 
-    def _shape(self, unit: HeldUnit) -> tuple[int, ...]:
-        return self.layer(unit).roles["weight"].shape
+    def shape_of(self, unit: HeldUnit) -> tuple[int, ...]:
+        """Return the shape of what a unit holds, as the layer that it is taken for."""
+        held = self.layer(unit).roles.get("weight")
+        return self.wanting if held is None else held.shape
 
     def arrangements(self) -> Iterator[Arrangement]:
         """Yield every way to pack the members: the likeliest first, and last those in groups."""
@@ -157,7 +164,7 @@ class Packing:
     @cached_property
     def _widths(self) -> list[int]:
         """Return how many columns each stripe of packed units has."""
-        return [self._shape(stripe[0])[1] for stripe in self.stripes]
+        return [self.shape_of(stripe[0])[1] for stripe in self.stripes]
 
     @cached_property
     def _bands(self) -> list[list[int]]:
@@ -170,13 +177,13 @@ class Packing:
             else:
                 bands[-1].append(place)
             if self.layers and not (self.along or self.places):
-                filled = (filled + self._shape(member)[1]) % sum(self._widths)
+                filled = (filled + self.shape_of(member)[1]) % sum(self._widths)
         return bands
 
     @cached_property
     def _orders_of_columns(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Return in which orders a member may hold the stripes' columns, and those of a band the packed ones'."""
-        several = [[self._shape(self.members[i])[1] for i in band] for band in self._bands if len(band) > 1]
+        several = [[self.shape_of(self.members[i])[1] for i in band] for band in self._bands if len(band) > 1]
         inside = beside_each_other(max(map(len, several), default=1))
         if len(self.stripes) == 1:
             return [((0,), one) for one in inside]
@@ -213,7 +220,8 @@ class Packing:
         _, inside = self._orders_of_columns[arrangement.columns]
         bands = [self._bands[i] for i in arrangement.order]
         lie = ([self.members[band[i]] for i in inside if i < len(band)] for band in bands)
-        names = ", ".join(" beside ".join(last(one.path) for one in some) for some in lie)
+        called = (" beside ".join(last(one.path) if one.roles else "nothing" for one in some) for some in lie)
+        names = ", ".join(called)
         groups = f" in {arrangement.groups} groups" if arrangement.groups > 1 else ""
         groups += ", each at a place of its first axis" if self.places else ""
         joined = ("", ", by columns")[self.along] if self.along < 2 else ", one for each place of its kernel"
@@ -224,11 +232,11 @@ class Packing:
         firsts = (self.members[band[0]] for band in self._bands)
         if self.places:
             return [1] * len(self.members)
-        return [extent(self._shape(unit), self._shape(self.packed), self.along) for unit in firsts]
+        return [extent(self.shape_of(unit), self.shape_of(self.packed), self.along) for unit in firsts]
 
     def _wholes(self) -> list[list[int]]:
         """Return the rows of the packed units of each stripe."""
-        return [[self._shape(unit)[self.along] for unit in stripe] for stripe in self.stripes]
+        return [[self.shape_of(unit)[self.along] for unit in stripe] for stripe in self.stripes]
 
     def _cut(
         self,
@@ -255,6 +263,8 @@ class Packing:
         return HeldUnit(unit.module, name, kind, cut, unit.settings)
 
     def _match(self, piece: HeldUnit, member: HeldUnit) -> UnitMatch:
+        if not member.roles:
+            piece = attrs.evolve(piece, roles={"bias": piece.roles["weight"]})
         match = UnitMatch.of(*(piece, member)[:: 1 if self.ours else -1])
         told = all(self.layer(one).turns for one in self.members)  # each way is tried for all of them alike
         return attrs.evolve(match, links=[attrs.evolve(x, layouts=()) for x in match.links]) if told else match

@@ -116,8 +116,7 @@ def _as_most(
     for group in grouped((packed.packing for packed in correspondence.packed), _like).values():
         known = chosen if any(packing in chosen for packing in group) else guessed
         counts = Counter(known[packing] for packing in group if packing in known)
-        ways = [way for way in group[0].arrangements() if way in counts]
-        usual = max(ways, key=lambda way: counts[way], default=None)
+        usual = max((way for way in group[0].arrangements() if way in counts), key=counts.__getitem__, default=None)
         for packed in [one for one in correspondence.packed if one.packing in group]:
             if usual is not None and known.get(packed.packing) != usual:
                 correspondence = correspondence.arranged(packed, usual)
@@ -147,8 +146,7 @@ def _judged_alike(correspondence: Correspondence) -> Iterator[list[list[Packing]
 
 def _like(packing: Packing) -> object:
     """Return what repeated layers that pack others have in common: those of other shapes are no repetition."""
-    shapes = tuple(packing.layer(member).roles["weight"].shape for member in packing.members)
-    return _NUMBER.sub("#", packing.packed.path), packing.ours, shapes
+    return _NUMBER.sub("#", packing.packed.path), packing.ours, tuple(map(packing.shape_of, packing.members))
 
 
 def _ways_of(packing: Packing) -> list[Arrangement]:
@@ -198,7 +196,8 @@ def _arranged(
     choices = list(itertools.product(ways, laid))
     last = len([choice for choice in choices if usual.issuperset(choice[0])])
     many = max(map(len, each)) >= _MOST_ARRANGEMENTS
-    how: dict[str, Any] = {"known": last, "varied": varied, "nearer": _NEARER if layers and not many else 1.0}
+    nearer = 0.0 if any(one.wanting for one in packings) else _NEARER if layers and not many else 1.0
+    how: dict[str, Any] = {"known": last, "varied": varied, "nearer": nearer}
     (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True, **how)
     for _ in range(_ROUNDS if many and not (right or given_up) else 0):
         before, nearby = best, [some[0].exchanges(way) for some, way in zip(groups, best, strict=True)]

@@ -240,7 +240,7 @@ EVIDENCE: Mapping[str, Phrase] = {
     "no_counterpart": "the {side} has {path} {shape:list}, the {other} has no counterpart",
     "part_alone": lambda data: (
         f"of {data['path']} {list(data['whole'])} in the {data['side']} a part {list(data['shape'])} has no "
-        f"counterpart: {data['other']} in the {OTHER[data['side']]} has no {data['role']}"
+        f"counterpart: {data['other'] or 'the model'} in the {OTHER[data['side']]} has no {data['role']}"
     ),
     "numbers": "{reference} in the reference, {candidate} in the candidate; made of the reference's own values there",
     "another_layer": "the candidate calls {called} there, and not {due:or}, whose parameters are the reference's",

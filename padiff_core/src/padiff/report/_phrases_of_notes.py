@@ -303,8 +303,8 @@ NOTES: Mapping[str, Phrase] = {
     ),
     "one_side_call": "only the {side} calls it; judged with the code around it",
     "idle_part": (
-        "a part {shape:list} of {path} {whole:list} is in the {side} only: {other} has no {role}, and nothing shows "
-        "that it changes anything"
+        "a part {shape:list} of {path} {whole:list} is in the {side} only: {other:holder} has no {role}, and nothing "
+        "shows that it changes anything"
     ),
     "idle_parameter": "parameter {name} {shape:list} is in the {side} only, and reaches no output",
     "transfer_writes": "its parameters are not compared: the special transfer {transfer} writes to the module itself",

@@ -70,6 +70,7 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "count": lambda values: str(len(values)),
     "times": lambda count: "once" if count == 1 else f"{count} times",
     "module": lambda path: repr(path) if path else "the model",
+    "holder": lambda path: path or "the model",
     "input": lambda path: path or "[0]",
     "ranks": ranks,
     "span": _span,
