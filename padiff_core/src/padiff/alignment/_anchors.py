@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.alignment._names import similarity
-from padiff.alignment._pairs import ModulePair, Pair
+from padiff.alignment._pairs import ModulePair, Pair, called_together
 from padiff.alignment._samples import FreeRuns
 from padiff.alignment._sequences import align_sequences
 from padiff.grouping import grouped
@@ -51,7 +51,7 @@ class Anchors:
         number = 0
         together = [
             tuple(_calls_of(some, calls) for some, calls in zip(paths, (ours, theirs), strict=True))
-            for paths in _called_together(modules)
+            for paths in called_together(modules)
         ]
         for a, b in sorted(together, key=lambda calls: len(calls[0]) != len(calls[1])):
             both = list(self._of_module(a, b))
@@ -200,6 +200,7 @@ class Anchors:
         """Yield calls of both sides that cover exactly the same executions, but for those that are matched.
 
         Repeated blocks are tied alike, as most of them: of one that is wrong, a part may give what the other side does.
+        Those of which no tie gives one shape on both sides count where there are no others: nothing was compared there.
         """
         covers = self._reference, self._candidate
         chains = [grouped(calls, lambda call: frozenset(calls[call])) for calls in covers]  # noqa: B023  used at once
@@ -210,7 +211,8 @@ class Anchors:
             if ours and theirs:
                 found.append(((ours, theirs), tuple(self._tie_chain(ours, theirs))))
         for group in grouped(found, lambda one: tuple(map(_structure, one[0]))).values():
-            usual = Counter(ties for _, ties in group).most_common(1)[0][0]
+            telling = [ties for nests, ties in group if any(_give_alike(nests, tie) for tie in ties)]
+            usual = Counter(telling or [ties for _, ties in group]).most_common(1)[0][0]
             yield from ((ours[i], theirs[j]) for (ours, theirs), _ in group for i, j in usual)
 
     def _tie_chain(self, ours: list[Call], theirs: list[Call]) -> Iterator[tuple[int, int]]:
@@ -273,6 +275,11 @@ def _ends(ours: Call, theirs: Call) -> tuple[tuple[Sequence[Leaf], Sequence[Leaf
     return (ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs)
 
 
+def _give_alike(nests: tuple[Sequence[Call], Sequence[Call]], tie: tuple[int, int]) -> bool:
+    ours, theirs = (shapes(nest[place].outputs) for nest, place in zip(nests, tie, strict=True))
+    return ours == theirs
+
+
 def _structure(nest: Sequence[Call]) -> object:
     """Return what repeated blocks have in common: of how many calls a nest is, and the classes of all inside."""
     return len(nest), tuple(call.module.class_name for call in nest[0].subtree())
@@ -282,19 +289,6 @@ def _is_put_together(trace: Trace) -> bool:
     """Return whether a script calls several modules of a model in the place of the model itself."""
     called = {call.path for call in trace.tops}
     return "" not in called and len(called) > 1
-
-
-def _called_together(modules: Sequence[ModulePair]) -> Iterator[tuple[set[str], set[str]]]:
-    """Yield the modules of both sides that belong together: one each, or one and those that it is called for."""
-    more: dict[tuple[str, str], list[ModulePair]] = {}
-    for pair in modules:
-        if pair.beside is not None:
-            for base in ((pair.beside, pair.candidate), (pair.reference, pair.beside)):
-                more.setdefault(base, []).append(pair)
-    for pair in modules:
-        if pair.beside is None:
-            together = [pair, *more.get((pair.reference, pair.candidate), ())]
-            yield {one.reference for one in together}, {one.candidate for one in together}
 
 
 def _calls_of(paths: Collection[str], calls: Mapping[str, list[Call]]) -> list[Call]:

@@ -33,6 +33,19 @@ class ModulePair:
     """Of several modules that the other side calls one for: the first of them, which that is paired with as well."""
 
 
+def called_together(modules: Sequence[ModulePair]) -> Iterator[tuple[set[str], set[str]]]:
+    """Yield the modules of both sides that belong together: one each, or one and those that it is called for."""
+    more: dict[tuple[str, str], list[ModulePair]] = {}
+    for pair in modules:
+        if pair.beside is not None:
+            for base in ((pair.beside, pair.candidate), (pair.reference, pair.beside)):
+                more.setdefault(base, []).append(pair)
+    for pair in modules:
+        if pair.beside is None:
+            together = [pair, *more.get((pair.reference, pair.candidate), ())]
+            yield {one.reference for one in together}, {one.candidate for one in together}
+
+
 @attrs.define(eq=False)
 class Pair:
     """A call of the reference and the call of the candidate that does the same; tensors are matched by index."""
