@@ -49,6 +49,36 @@ def cuts(alignment: Alignment, traces: Traces) -> Iterator[Cut]:
             found += _cut_of((trained[0], calls[1]) if side == 0 else (calls[0], trained[1]), traces, side)
         yield from found
         yield from _cut_of(rest, traces)
+        for both in (trained, rest) if all(trace.gradients for trace in traces) else ():
+            yield from _cut_short(both, traces)
+
+
+def _cut_short(calls: Sequence[Sequence[Call]], traces: Traces) -> Iterator[Cut]:
+    """Yield the calls, as many on either side, of which one is given a piece of what the other is given.
+
+    A script may leave out the last word of a text, whose prediction is compared with nothing, before the model or
+    behind it.
+    """
+    for both in zip(*calls, strict=True) if len(calls[0]) == len(calls[1]) else ():
+        for side in (0, 1):
+            share = _piece(both[side], both[1 - side], (traces[side], traces[1 - side]))
+            if share is not None:
+                yield Cut(side, both[side], [both[1 - side]], [share], frozenset())
+
+
+def _piece(whole: Call, part: Call, traces: Traces) -> Share | None:
+    """Return which piece of what a call is given another one is given."""
+    for ours, theirs in zip(whole.inputs, part.inputs, strict=False):
+        value, other = traces[0].value(ours), traces[1].value(theirs)
+        if value is None or other is None:
+            continue
+        for axis, dropped in ways(ours.shape, theirs.shape):
+            count, some = ours.shape[axis], 1 if dropped else theirs.shape[axis]
+            for first in range(count - some + 1) if some < count else ():
+                share = Share(axis, 0, count, tuple(range(first, first + some)), dropped=dropped)
+                if np.array_equal(share.read(value), other):
+                    return share
+    return None
 
 
 def _of(calls: Sequence[Sequence[Call]], traces: Traces, *, gets: bool) -> list[list[Call]]:

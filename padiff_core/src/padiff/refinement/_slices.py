@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -12,6 +13,7 @@ from padiff.forcing import Divided, Division, Place, Share, Summand
 from padiff.grouping import grouped
 from padiff.numerics import SAME, Array, difference, epsilon_of
 from padiff.refinement._cut_calls import Cut, Traces, cuts, is_trained, ways
+from padiff.refinement._cut_short import is_rest_unused, without_ends
 from padiff.report import SIDES, Note
 from padiff.trace import Call, Leaf, Summary, Trace
 
@@ -28,18 +30,27 @@ def in_slices(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]]
     sum, of what the slices make (a loss), or alike in all: its gradient, the sum of theirs, is not compared then. A
     loss that a script tells may be that of a slice.
     """
-    known = [
-        (cut, found) for cut in cuts(alignment, traces) if (found := _division(cut, alignment, traces)) is not None
-    ]
+    known: list[tuple[Cut, Division]] = []
+    for cut in cuts(alignment, traces):
+        alike = any((one.side, one.shares) == (cut.side, cut.shares) for one, _ in known)
+        found = _division(cut, alignment, traces, alike=alike)
+        known += [] if found is None else [(cut, found)]
     if not known:
         return None
     read, notes, several = list(traces), [], False
     for side in (0, 1):
         ours = [found for cut, found in known if cut.side == side]
         loose = frozenset[int]().union(*(cut.loose for cut, _ in known if cut.side == side))
-        read[side] = Divided(_without_sums(traces[side], ours, loose), *ours).trace if ours else traces[side]
+        plain = _without_sums(traces[side], [one for one in ours if len(one.shares) > 1], loose)
+        plain = without_ends(plain, [one for one in ours if len(one.shares) == 1])
+        read[side] = Divided(plain, *ours).trace if ours else traces[side]
     gradients = all(trace.gradients for trace in traces)
     for cut, _ in known:
+        if len(cut.slices) == 1:
+            share = cut.shares[0]
+            data = {"side": SIDES[cut.side], "name": cut.whole.path, "rows": share.rows, "count": share.count}
+            notes.append(Note("cut_short", data))
+            continue
         trained = gradients and is_trained(cut.whole, traces[cut.side])
         losses = trained and _told_of_slices(traces[1 - cut.side]) and _apart(traces[0].loss, traces[1].loss)
         several |= losses
@@ -55,18 +66,24 @@ def _told_of_slices(trace: Trace) -> bool:
     return bool(trace.latest) or not trace.handed
 
 
-def _division(cut: Cut, alignment: Alignment, traces: Traces) -> Division | None:
-    """Return how the calls inside of what is cut are read; None where their tensors do not tell it."""
+def _division(cut: Cut, alignment: Alignment, traces: Traces, *, alike: bool) -> Division | None:
+    """Return how the calls inside of what is cut are read; None where their tensors do not tell it.
+
+    ``alike`` says whether another model's call is cut so.
+    """
     side, root, slices, shares = cut.side, cut.whole, cut.slices, cut.shares
     both = traces[side], traces[1 - side]
     matched = [(pair.reference, pair.candidate) for pair in alignment.pairs]
     pairs = [(theirs, ours) for ours, theirs in matched] if side else matched
     of = {inner.key: share for one, share in zip(slices, shares, strict=True) for inner in one.subtree()}
     known = [(ours, theirs) for ours, theirs in pairs if theirs.key in of and root in (ours, *ours.ancestors())]
-    ties = [one for both in _by_path(root, slices[0], pairs) or known for one in _ties(both, of[both[1].key])]
-    parts = _shares(ties, shares)
+    outer = _outer(root, shares[0])
+    ties = [one for both in _by_path(root, slices[0], pairs) or known for one in _ties(both, of[both[1].key], outer)]
+    parts = _shares(ties, shares, outer)
     given = {} if parts is None else _given(root, slices, both, parts)
     if parts is None or not given:
+        return None
+    if len(slices) == 1 and not is_rest_unused(root, slices[0], both, parts, alike=alike):
         return None
     count = len(slices)
     other = next((number for number in range(count) if not all(same[number] for same in given.values())), count - 1)
@@ -115,26 +132,26 @@ def _apart(ours: float | None, theirs: float | None) -> bool:
     return not abs(ours - theirs) <= SAME(epsilon_of("float32")) * max(abs(ours), abs(theirs))
 
 
-def _ties(calls: Sequence[Call], share: Share) -> Iterator[Tie]:
+def _ties(calls: Sequence[Call], share: Share, outer: int) -> Iterator[Tie]:
     """Yield the tensors of two matched calls of which one may hold what the other has of all slices."""
     whole, part = calls
     for what in _SIDES:
         for i, j in partners(
-            whole.leaves(what), part.leaves(what), lambda a, b: same_sort(a, b) and _fits(a, b, share)
+            whole.leaves(what), part.leaves(what), lambda a, b: same_sort(a, b) and _fits(a, b, share, outer)
         ):
             yield whole, part, what, i, j
 
 
-def _shares(ties: Sequence[Tie], shares: Sequence[Share]) -> dict[int, list[Share]] | None:
+def _shares(ties: Sequence[Tie], shares: Sequence[Share], outer: int) -> dict[int, list[Share]] | None:
     """Return, by their tokens, what tensors of the whole batch hold of each slice; None where one says two things."""
     found: dict[int, Share | None] = {}
     for whole, part, what, i, j in ties:
         leaf, other = whole.leaves(what)[i], part.leaves(what)[j]
-        way = _way(leaf.shape, other.shape, shares[0])
+        way = _way(leaf.shape, other.shape, shares[0], outer)
         if found.setdefault(leaf.token, way) != way:
             return None
     return {
-        token: [attrs.evolve(one, axis=way.axis, dropped=way.dropped) for one in shares]
+        token: [attrs.evolve(_flat(one, way.count // one.count), axis=way.axis, dropped=way.dropped) for one in shares]
         for token, way in found.items()
         if way is not None
     }
@@ -162,18 +179,34 @@ def _is_at(leaves: Sequence[Leaf], index: int, shape: tuple[int, ...]) -> bool:
     return index < len(leaves) and sorted(leaves[index].shape) == sorted(shape)
 
 
-def _way(whole: Sequence[int], part: Sequence[int], share: Share) -> Share | None:
+def _way(whole: Sequence[int], part: Sequence[int], share: Share, outer: int) -> Share | None:
     """Return what of a tensor another one holds, as a share along whatever axis; that of the batch where it may be.
 
-    Their axes may lie in another order.
+    Their axes may lie in another order, and that of the share in one with the ``outer`` places in front of it.
     """
     places = ways(whole, part) or [(axis, False) for axis in range(len(whole))]
     found = [attrs.evolve(share, axis=axis, dropped=dropped) for axis, dropped in places]
+    flat = [_flat(one, outer) for one in found if outer > 1 and whole[one.axis] == outer * one.count]
     for same in (tuple, sorted):
-        fitting = [one for one in found if _fits_in(one, whole) and same(one.shape(whole)) == same(part)]
+        fitting = [one for one in (*flat, *found) if _fits_in(one, whole) and same(one.shape(whole)) == same(part)]
         if fitting:
             return share if share in fitting else fitting[0]
     return None
+
+
+def _flat(share: Share, outer: int) -> Share:
+    """Return a share along its axis joined with so many places of those in front of it: a step of each text."""
+    if outer == 1:
+        return share
+    rows = [place * share.count + row for place in range(outer) for row in share.rows or ()]
+    return attrs.evolve(share, count=outer * share.count, rows=tuple(rows))
+
+
+def _outer(root: Call, share: Share) -> int:
+    """Return how many places the axes have that stand in front of a share's, in what is cut."""
+    shapes = (leaf.shape for leaf in root.inputs)
+    cut = (shape for shape in shapes if len(shape) > share.axis and shape[share.axis] == share.count)
+    return math.prod(next(cut, ())[: share.axis])
 
 
 def _fits_in(share: Share, whole: Sequence[int]) -> bool:
@@ -231,6 +264,6 @@ def _summands(whole: Array | None, made: Sequence[Array | None], weights: Sequen
     return [Summand(one, own) for one, own in zip(offsets, times, strict=True)]
 
 
-def _fits(whole: Leaf, part: Leaf, share: Share) -> bool:
+def _fits(whole: Leaf, part: Leaf, share: Share, outer: int) -> bool:
     """Return whether a tensor has the shape of another one, or holds some of that shape along one axis."""
-    return whole.shape == part.shape or _way(whole.shape, part.shape, share) is not None
+    return whole.shape == part.shape or _way(whole.shape, part.shape, share, outer) is not None

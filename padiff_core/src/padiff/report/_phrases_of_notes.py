@@ -301,6 +301,11 @@ NOTES: Mapping[str, Phrase] = {
         "read so in both"
         + (", and of the losses, which differ, their gradients are compared" if data["losses"] else "")
     ),
+    "cut_short": lambda data: (
+        f"the {data['side']} gives {repr(data['name']) if data['name'] else 'the model'} more than the "
+        f"{OTHER[data['side']]} does: {data['count']} of what that has {len(data['rows'])} of; no gradient comes to "
+        "what it makes of the rest, which is compared with nothing"
+    ),
     "one_side_call": "only the {side} calls it; judged with the code around it",
     "idle_part": (
         "a part {shape:list} of {path} {whole:list} is in the {side} only: {other:holder} has no {role}, and nothing "

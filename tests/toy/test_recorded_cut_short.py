@@ -1,0 +1,152 @@
+"""Compare scripts of which one gives its models more than it makes its loss of: the last word of each text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase
+from padiff.testing.toy import functional, rows
+
+TIMES, SIZE = 5, 6
+
+
+class Memory(rows.Module):
+    """A layer that gives what it makes of each step and the one before, and the last of that."""
+
+    def __init__(self, ahead: bool) -> None:
+        self.inner, self.ahead = rows.Linear(SIZE, SIZE), ahead
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x)
+        nothing = rows.Tensor(np.zeros((len(x.data), 1, SIZE), np.float32))
+        other = [y[:, 1:], nothing] if self.ahead else [nothing, y[:, :-1]]
+        y = y + functional.concat(other, 1)
+        return y, y[:, -1]
+
+
+class Net(rows.Module):
+    def __init__(self, slope: float, *, ahead: bool = False) -> None:
+        self.memory, self.first, self.last = Memory(ahead), rows.Linear(SIZE, SIZE), rows.Linear(SIZE, 3)
+        self.slope = np.float32(slope)
+
+    def forward(self, x: Any) -> Any:
+        y, _ = self.memory(x)
+        batch, times, size = y.shape
+        y = functional.tanh(self.first(y.reshape(batch * times, size)) * self.slope)
+        return self.last(y).reshape(batch, times, 3)
+
+
+class Both(rows.Module):
+    """A model that learns, and a frozen one that it is held to."""
+
+    def __init__(self, slope: float, wanted: float, *, ahead: bool) -> None:
+        self.net, self.wanted = Net(slope, ahead=ahead), Net(wanted)
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+def train(
+    folder: Path,
+    *,
+    whole: bool,
+    batch: int = 4,
+    slope: float = 1.0,
+    wanted: float = 1.0,
+    ahead: bool = False,
+    weight: float = 1.0,
+    first: int = 0,
+    rate: float = 0.1,
+) -> None:
+    """Train on all steps but the last: those alone are given to the models, or those alone taken of what they give."""
+    np.random.seed(0)
+    nets, rng = Both(slope, wanted, ahead=ahead), np.random.default_rng(1)
+    for parameter in nets.wanted.parameters():
+        parameter.requires_grad = False
+    optimizer = rows.SGD(nets.net.parameters(), rate)
+    with padiff.record(nets, folder, optimizer=optimizer) as recorder:
+        for _ in range(2):
+            x = rng.standard_normal((batch, TIMES, SIZE)).astype(np.float32)
+            given = rows.Tensor(x if whole else x[:, :-1].copy())
+            y, wanted_y = (net(given)[:, first : TIMES - 1 + first] for net in (nets.net, nets.wanted))
+            off = y - functional.detach(wanted_y) - np.float32(1)
+            loss = (off * off).mean() * np.float32(weight)
+            optimizer.clear()
+            loss.backward()
+            optimizer.step()
+            recorder.step(float(loss.data))
+
+
+@pytest.mark.parametrize("batch", [4, 1])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [
+        ({}, None),  # the inputs themselves differed, and nothing else was compared
+        ({"slope": 1.1}, (Phase.FORWARD, "net")),
+        ({"wanted": 1.1}, (Phase.FORWARD, "wanted")),
+        ({"weight": 1.1}, (Phase.LOSS, "")),
+        ({"rate": 0.2}, (Phase.UPDATE, "net")),
+    ],
+)
+def test_a_script_may_leave_the_last_step_out_behind_its_models(
+    tmp_path: Path, batch: int, turned: bool, fault: dict[str, Any], place: Any
+) -> None:
+    train(tmp_path / "a", whole=turned, batch=batch)
+    train(tmp_path / "b", whole=not turned, batch=batch, **fault)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [(one.phase, one.candidate.path) for one in report.sources] == [place] * (place is not None), report
+    assert report.aligned is (place is None), report
+    told = [note.data for note in report.notes if note.kind == "cut_short"]
+    side = ("candidate", "reference")[turned]
+    assert [(one["side"], one["name"], one["count"]) for one in told] == [
+        (side, "net", TIMES),
+        (side, "wanted", TIMES),
+    ]
+    assert f"the {side} gives 'net' more than the " in str(report)
+
+
+@pytest.mark.parametrize("fault", [{"ahead": True}, {"first": 1}])
+def test_what_a_loss_is_made_of_is_left_out_of_nothing(tmp_path: Path, fault: dict[str, Any]) -> None:
+    """The last step has an effect on what the others give, or is itself in the loss."""
+    train(tmp_path / "a", whole=False, ahead="ahead" in fault)
+    train(tmp_path / "b", whole=True, **fault)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert not report.aligned, report
+    (source,) = report.sources
+    assert source.cause is not None
+    assert (source.cause.name, source.candidate.path) == ("inputs", "net"), report
+
+
+class Flat(rows.Module):
+    """Layers that take all steps of all texts in one axis."""
+
+    def __init__(self, slope: float) -> None:
+        self.first, self.last, self.slope = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, 3), np.float32(slope)
+
+    def forward(self, x: Any) -> Any:
+        batch, times, size = x.shape
+        return self.last(functional.tanh(self.first(x.reshape(batch * times, size)) * self.slope)).reshape(
+            batch, times, 3
+        )
+
+
+@pytest.mark.parametrize("slope", [1.0, 1.1])
+def test_steps_in_one_axis_are_cut_text_by_text(tmp_path: Path, slope: float) -> None:
+    """The first rows were taken for the first chunk, whatever text they are of."""
+    x = np.random.default_rng(1).standard_normal((2, TIMES, SIZE)).astype(np.float32)
+    for name, chunks, by in (("a", [x], 1.0), ("b", [x[:, :2].copy(), x[:, 2:].copy()], slope)):
+        np.random.seed(0)
+        net = Flat(by)
+        with padiff.record(net, tmp_path / name) as recorder:
+            y = functional.concat([net(rows.Tensor(one)) for one in chunks], 1)
+            (y * y).mean().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (slope == 1.0), report
+    assert [one.candidate.path for one in report.sources] == [""] * (slope != 1.0), report
