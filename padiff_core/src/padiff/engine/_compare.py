@@ -39,7 +39,7 @@ from padiff.judging import (
 from padiff.numerics import SKETCH_ERROR
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Specials, padded_rows
-from padiff.refinement import aligned, in_slices
+from padiff.refinement import aligned, in_slices, without_last_functions
 from padiff.report import SIDES, Figures, Finding, Note, RecordedRuns, Report, Verdict
 from padiff.trace import Kept, Run, Trace, listed
 
@@ -160,6 +160,12 @@ def _compared(
         known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
         if (sliced := in_slices(known.alignment, (sides[0].trace, sides[1].trace))) is not None:
             traces, told = sliced
+            sides = both = attrs.evolve(sides[0], trace=traces[0]), attrs.evolve(sides[1], trace=traces[1])
+            notes += [note for note in told if note not in notes]
+            meter = Meter(sides, by)
+            known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
+        if (ended := without_last_functions(known.alignment, (sides[0].trace, sides[1].trace))) is not None:
+            traces, told = ended
             sides = both = attrs.evolve(sides[0], trace=traces[0]), attrs.evolve(sides[1], trace=traces[1])
             notes += [note for note in told if note not in notes]
             meter = Meter(sides, by)

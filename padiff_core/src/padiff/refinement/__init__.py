@@ -7,6 +7,7 @@ from padiff.refinement._dataflow import with_dataflow
 from padiff.refinement._division import with_batches_divided
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._exchanges import with_exchanges, with_exchanges_by_value
+from padiff.refinement._last_functions import without_last_functions
 from padiff.refinement._layouts import with_layouts
 from padiff.refinement._layouts_by_value import with_layouts_by_value
 from padiff.refinement._merged import with_merged

@@ -306,6 +306,10 @@ NOTES: Mapping[str, Phrase] = {
         f"{OTHER[data['side']]} does: {data['count']} of what that has {len(data['rows'])} of; no gradient comes to "
         "what it makes of the rest, which is compared with nothing"
     ),
+    "last_function": lambda data: (
+        f"{repr(data['name']) if data['name'] else 'the model'} of the {data['side']} ends with {data['function']}, "
+        "which the other side's script applies, or its loss: compared in front of it"
+    ),
     "one_side_call": "only the {side} calls it; judged with the code around it",
     "idle_part": (
         "a part {shape:list} of {path} {whole:list} is in the {side} only: {other:holder} has no {role}, and nothing "
