@@ -378,3 +378,29 @@ def test_what_steps_with_zeros_where_no_gradient_came_is_told_as_that(tmp_path: 
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert [one.candidate.path for one in report.sources] == ["two"] * zeros, str(report)
     assert ("no gradient comes to it in this step: the reference's optimizer leaves it" in str(report)) is zeros
+
+
+@pytest.mark.parametrize(
+    ("rate", "momentum", "cause"),
+    [(1.0, 0.9, None), (1.01, 0.9, "optimizer_settings"), (1.0, 0.8, "optimizer_settings")],
+)
+def test_what_rounding_made_of_earlier_gradients_is_kept_with_them(
+    tmp_path: Path, rate: float, momentum: float, cause: str | None
+) -> None:
+    """A gradient of which rounding makes more comes first, and moments hold it behind steps by equal gradients."""
+    models = rows.Linear(8, 3), rows.Linear(8, 3)
+    padiff.transfer(*models)
+    x = np.random.default_rng(0).standard_normal((4, 8), dtype=np.float32)
+    rounded = (1 + 6e-4 * np.random.default_rng(1).standard_normal((4, 3))).astype(np.float32)
+    for name, model, by in zip("ab", models, (0.9, momentum), strict=True):
+        optimizer = rows.SGD(model.parameters(), 1e-3 * (rate if name == "b" else 1), by)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            for sign in (1.0, -0.7, -0.5):
+                optimizer.clear()
+                y = model(rows.Tensor(x)) * np.float32(sign)
+                (y * rounded if name == "b" and sign == 1 else y).sum().backward()
+                optimizer.step()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [one.cause and one.cause.name for one in report.sources] == [cause] * (cause is not None), str(report)
+    assert report.aligned is (cause is None), report

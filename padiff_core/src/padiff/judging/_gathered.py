@@ -51,7 +51,9 @@ class Gathered:
     def forked(self) -> Self:
         """Return the same, to which one may add without adding here."""
         own = {one.name: getattr(self, one.name) for one in attrs.fields(type(self))}
-        copies: dict[str, Any] = {name: value.copy() for name, value in own.items() if isinstance(value, list | set)}
+        copies: dict[str, Any] = {
+            name: value.copy() for name, value in own.items() if isinstance(value, list | set | dict)
+        }
         return attrs.evolve(self, **copies)
 
     @property

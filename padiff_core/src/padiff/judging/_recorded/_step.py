@@ -59,7 +59,7 @@ from padiff.judging._recorded._state import (
 )
 from padiff.judging._recorded._taken_back import TakenBack
 from padiff.judging._recorded._uncompared import uncompared
-from padiff.judging._recorded._update import of_recorded_update, unsure_of
+from padiff.judging._recorded._update import gradients_apart, of_recorded_update
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
 from padiff.numerics import SAME
@@ -76,8 +76,8 @@ class Recorded(Gathered):
     taken_back: TakenBack
     last: Meter | None = None
     """What measured the step before."""
-    unsure: set[str] = attrs.field(factory=set)
-    """The candidate's parameters whose gradients rounding alone left apart so far."""
+    sent: dict[str, float] = attrs.field(factory=dict)
+    """The candidate's parameters -> how far apart rounding alone left their gradients so far, at most."""
     handed: float = 0.0
     """How far apart what the models gave to their scripts is at most, in the steps so far."""
     stepped: bool = False
@@ -138,13 +138,14 @@ class Recorded(Gathered):
             found = [beside_equal_gradients(one) for one in found] if alone else found
             before = self.taken_back.before(step)
             how: dict[str, Any] = {"agreed": self.stepped, "before": before}
-            found += of_recorded_update(meter, known, self.ignored, step, self.unsure, **how)
+            found += of_recorded_update(meter, known, self.ignored, step, self.sent, **how)
             if settled and not (differed or why or any(map(_differs, found)) or is_explained(meter, known)):
                 self.notes, self.dropped, self.last = kept
                 return self.gather(*given, settled=False)
             self.stepped |= all(trace.updated and trace.stepped_at is not None for trace in traces)
         self._settings(() if differed else found, [*setting_notes(meter, known)])
-        self.unsure.update(unsure_of(meter, known) if why is None else ())
+        for path, apart in gradients_apart(meter, known) if why is None else ():
+            self.sent[path] = max(self.sent.get(path, 0.0), apart)
         found = else_of_changed_weights(found, known)
         found = [*else_of_the_inputs(found), *uncompared(leaps, alignment, step)]
         if differed or any(one.source for one in params):

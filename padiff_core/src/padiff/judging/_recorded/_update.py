@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -35,17 +35,17 @@ Handed = tuple[dict[str, GivenGradient], dict[str, GivenGradient]]
 """What both sides' optimizers were given, by the paths of parameters."""
 
 
-def unsure_of(meter: Meter, known: Correspondence) -> Iterator[str]:
-    """Yield the candidate's parameters whose gradients rounding alone left further apart than it does values.
+def gradients_apart(meter: Meter, known: Correspondence) -> Iterator[tuple[str, float]]:
+    """Yield how far apart rounding left the gradients of the candidate's parameters: infinitely, if more than values.
 
-    What an optimizer keeps of them is no more the same, and nor are its later steps. What comes behind its step is none
+    What an optimizer keeps of them is as far apart, and so are its later steps. What comes behind its step is none
     of that, nor what comes to what neither side's optimizers step by then.
     """
     for _, link in known.links:
         if not link.buffer and link.differentiated and not is_untouched(link, meter):
             size = meter.of_link(link, "used")
-            if size is not None and size.error > SAME(size.eps):
-                yield link.candidate.parameter.path
+            if size is not None and not size.difference.equal:
+                yield link.candidate.parameter.path, size.error if size.error <= SAME(size.eps) else math.inf
 
 
 def of_recorded_update(
@@ -53,15 +53,16 @@ def of_recorded_update(
     known: Correspondence,
     ignored: Ignored,
     step: int,
-    unsure: Collection[str] = (),
+    earlier: Mapping[str, float],
     *,
     agreed: bool = False,
     before: tuple[Trace, Trace] | None = None,
 ) -> Iterator[Finding]:
     """Yield the parameters that the step left with other values than their gradients explain.
 
-    Of those that are ``unsure`` from the steps before only how far a step went is held against the reference's. Where
-    both sides ``agreed`` on an earlier step, the rules by which they compute are no cause: these are of every step.
+    ``earlier`` is how far apart the gradients of the steps before were, which an optimizer may keep; where infinitely,
+    only how far a step went is held against the reference's. Where both sides ``agreed`` on an earlier step, the rules
+    by which they compute are no cause: these are of every step.
     ``before`` is the step before this one.
     """
     meter.ahead(meter.parameter_pairs(known, "updated"))
@@ -80,11 +81,12 @@ def of_recorded_update(
         if size.close is None and not size.error > EXACT(size.eps):
             continue  # however far the step went
         done = _step(meter, match, link, size.eps)
-        if link.candidate.parameter.path in unsure:
+        kept = earlier.get(link.candidate.parameter.path, 0.0)
+        if kept == math.inf:
             if done is None or done.gradients is None:
                 continue
-            done = attrs.evolve(done, scale=math.inf)
-        if not size.close if size.close is not None else _exceeds(meter, match, link, size, done, shared):
+            kept, done = 0.0, attrs.evolve(done, scale=math.inf)
+        if not size.close if size.close is not None else _exceeds(meter, match, link, size, done, shared, kept):
             moved = averages_of(meter, link, stepped, size.eps) if is_scripts(link, meter) else None
             if moved is None or not moved.alike:
                 finding = _finding(match, link, size, done, step)
@@ -92,7 +94,7 @@ def of_recorded_update(
         elif size.close is None and done is not None:
             sent = meter.of_link(link, "arrived")
             apart, contrasts = size.eps if sent is None else sent.error, bool(unlike_settings(meter, link))
-            if done.is_another(apart, contrasts=contrasts):
+            if done.is_another(max(apart, kept), contrasts=contrasts):
                 near.append((link, _finding(match, link, size, done, step)))
     if 2 * len(near) > len(links):  # by chance a few are
         found = found or near
@@ -289,10 +291,13 @@ def _projected(values: tuple[Any, Any]) -> tuple[Array, Array] | None:
     return None if ours is None or theirs is None or ours.shape != theirs.shape else (ours, theirs)
 
 
-def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: Step | None, shared: float) -> bool:
+def _exceeds(
+    meter: Meter, match: UnitMatch, link: Link, size: Size, done: Step | None, shared: float, earlier: float
+) -> bool:
     """Return whether two steps from equal gradients, but for rounding, can lead so far apart.
 
-    By ``shared`` the norm of all gradients, by which each is clipped, lets each step be apart.
+    By ``shared`` the norm of all gradients, by which each is clipped, lets each step be apart, and what optimizers keep
+    of ``earlier`` gradients by how far apart those were.
     Of elements that lie as dense around zero as elsewhere, those that are rounding alone move the step by the square
     root of the gradient's relative error. Settings that differ are seen by less than what nothing tells.
     """
@@ -300,7 +305,7 @@ def _exceeds(meter: Meter, match: UnitMatch, link: Link, size: Size, done: Step 
     noise = max(size.eps, 0.0 if sent is None else sent.error)
     unlike = bool(unlike_settings(meter, link))
     least, times = (UNSETTLED(size.eps), FLOORS) if unlike else (ACCUMULATED(size.eps), ACCUMULATION)
-    least = max(least, shared)
+    least = max(least, shared, times * earlier)
     allowed = max(least, ACCUMULATION * math.sqrt(noise))
     if sent is None:
         allowed = max(allowed, EXACT(max(_computed_with(match, meter.traces))))
