@@ -35,7 +35,8 @@ class Net(rows.Module):
         self.slope = np.float32(slope)
 
     def forward(self, x: Any) -> Any:
-        y, _ = self.memory(x)
+        y, last = self.memory(x)
+        y = y + last.sum() * np.float32(0)  # zeros come to it, as some frameworks send them to each output
         batch, times, size = y.shape
         y = functional.tanh(self.first(y.reshape(batch * times, size)) * self.slope)
         return self.last(y).reshape(batch, times, 3)

@@ -10,7 +10,7 @@ import numpy as np
 from padiff.forcing import Division, Share
 from padiff.numerics import NEGLIGIBLE, SAME, Array, difference, epsilon_of
 from padiff.refinement._cut_calls import Traces, is_trained
-from padiff.trace import Call, Summary, Trace
+from padiff.trace import Call, Leaf, Summary, Trace
 
 
 def is_rest_unused(whole: Call, part: Call, traces: Traces, cut: Mapping[int, Sequence[Share]], *, alike: bool) -> bool:
@@ -48,12 +48,19 @@ def _is_held(gradient: Array, share: Share) -> bool:
 
 def without_ends(trace: Trace, divisions: Sequence[Division]) -> Trace:
     """Return a trace without what calls that are given more make of all of it, and nothing takes: a last state."""
-    used = {leaf.token for call in trace.calls for leaf in call.inputs}.union(trace.gradients)
+    taken = {leaf.token for call in trace.calls for leaf in call.inputs}
     found = attrs.evolve(trace, values=dict(trace.values), summaries=dict(trace.summaries))
     for division in divisions:
         for call in (call for call in trace.calls if call.key in division.calls):
             given = any((*call.key, "input", index) in division.places for index in range(len(call.inputs)))
             for index, leaf in enumerate(call.outputs if given else ()):
-                if leaf.token not in used and (*call.key, "output", index) not in division.places:
+                used = leaf.token in taken or (*call.key, "output", index) in division.places or _is_sent(leaf, trace)
+                if not used:
                     found.values[leaf.token] = found.summarized(Summary(leaf.dtype, leaf.shape))
     return found
+
+
+def _is_sent(leaf: Leaf, trace: Trace) -> bool:
+    """Return whether a gradient comes to a tensor: zeros are none, which some frameworks send to each output."""
+    gradient = trace.gradient(leaf)
+    return leaf.token in trace.gradients and (gradient is None or bool(gradient.any()))
