@@ -45,6 +45,7 @@ def misplaced(leaps: Leaps, told: Sequence[Suspicion]) -> list[Pair]:
         other = pair.why == BY_PLACE or pair.reference.module.kind != pair.candidate.module.kind
         right = composite and _agrees(leaps, pair, seen)
         right |= (composite or other) and _agrees(leaps, around, seen)
+        right |= other and any(_is_used_on_one_side(leaps, one) for one in seen)
         inside = around.key in found and all(_follows(one, pair) for one in seen)
         if right or inside or _ends_elsewhere(leaps, pair):
             found[pair.key] = pair
@@ -61,6 +62,14 @@ def _place(pair: Pair) -> tuple[str, ...]:
 def _follows(one: Suspicion, pair: Pair) -> bool:
     """Return whether a value differs because of what a call was given: by the code around, or by a call in front."""
     return one.spot is not None and (one.spot.owner is not pair or not one.arises)
+
+
+def _is_used_on_one_side(leaps: Leaps, one: Suspicion) -> bool:
+    """Return whether a gradient comes to what one of two calls gives alone: a last state is none of a step."""
+    if one.spot is None or one.spot.what != "output":
+        return False
+    ours, theirs = leaps.reference.gradient(one.spot.reference), leaps.candidate.gradient(one.spot.candidate)
+    return ours is not None and theirs is not None and bool(ours.any()) != bool(theirs.any())
 
 
 def _ends_elsewhere(leaps: Leaps, pair: Pair) -> bool:
