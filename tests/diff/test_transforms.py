@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,3 +49,12 @@ def test_a_fault_beside_a_transformed_function_is_placed() -> None:
     assert (source.what, source.candidate.path, source.between) == ("input 'input' of head", "", ("start", "head")), (
         report
     )
+
+
+def test_a_step_whose_calls_are_all_within_a_transform_says_so(tmp_path: Path) -> None:
+    """It said that the model was not called, which it was."""
+    net = torch.nn.Linear(3, 2)
+    with padiff.record(net, tmp_path / "run") as recorder:
+        torch.func.grad(lambda row: net(row).sum())(torch.from_numpy(X))
+        with pytest.raises(padiff.InputError, match="a functional grad"):
+            recorder.step()

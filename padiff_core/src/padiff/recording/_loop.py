@@ -170,7 +170,8 @@ class Loop(Listener):
         if recorder is None:
             if wanted:
                 msg = f"step {number} of the recording is empty: the model was not called.\n"
-                msg += "Hint: call recorder.step() once for each step, behind the model's calls and the optimizer."
+                msg += "Hint: call recorder.step() once for each step, behind the model's calls and the optimizer. "
+                msg += "Within a transform (vmap, a functional grad) calls are not seen: differentiate by backward()."
                 raise InputError(msg)
             return
         recorder.finish()
