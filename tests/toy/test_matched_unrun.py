@@ -173,3 +173,25 @@ def test_packed_layers_of_a_part_that_runs_in_later_steps_have_a_counterpart(tmp
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned == (share == 1.0), str(report)
     assert len(report.sources) == (share != 1.0), str(report)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("narrow", [6, 3])
+def test_what_is_packed_stands_where_its_parts_stand(narrow: int, first: bool, turned: bool) -> None:
+    """The layer beside it took the first one of its shape, the query, and its own partner was packed as another."""
+    order = (1, 2, 3, 0) if first else (0, 1, 2, 3)  # whether the layer beside it is defined first
+    sizes = (6, 6, narrow, narrow) if first else (6, narrow, narrow, 6)
+    apart = [[rows.Linear(6, size) for size in sizes] for _ in range(2)]
+    packed = [{"fused": columns.Dense(6, 6 + 2 * narrow), "tail": columns.Dense(6, 6)} for _ in range(2)]
+    listed = [dict(reversed(one.items())) if first else one for one in packed]
+    named = [dict(zip("wxyz", one, strict=True)) | {"up": rows.Linear(6, 12)} for one in apart]
+    listed = [one | {"up": columns.Dense(6, 12)} for one in listed]
+    ours = _holding(rows.Module, {f"layer{n}": _holding(rows.Module, one) for n, one in enumerate(named)})
+    theirs = _holding(columns.Layer, {f"block{n}": _holding(columns.Layer, one) for n, one in enumerate(listed)})
+    done = padiff.transfer(*(theirs, ours)[:: -1 if not turned else 1])
+    assert done.unmatched_reference == done.unmatched_candidate == ()
+    for one, other in zip(apart, packed, strict=True):
+        members = [one[place].weight.data.T for place in order[:3]]
+        assert np.array_equal(other["fused"].kernel.data, np.concatenate(members, 1))
+        assert np.array_equal(other["tail"].kernel.data, one[order[3]].weight.data.T)

@@ -13,7 +13,7 @@ from padiff.parameters._biases import with_biases
 from padiff.parameters._choosing import as_catalogued, as_named, as_numbered, chooser
 from padiff.parameters._colours import Pairs, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
-from padiff.parameters._graph import ENDS, Graph, Labels, graph_of
+from padiff.parameters._graph import Graph, graph_of
 from padiff.parameters._joined import with_joined, with_last
 from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
 from padiff.parameters._matching import indices, match_units, regions_of, same_names, same_order
@@ -24,6 +24,7 @@ from padiff.parameters._roles import UnitMatch
 from padiff.parameters._splitting import split_where_left_over
 from padiff.parameters._stacks import stacked, stacked_on_both, unstacked
 from padiff.parameters._units import HeldUnit, Units
+from padiff.parameters._unrun import packed_unrun, without_counterpart
 from padiff.parameters._wholes import packings_of_wholes
 from padiff.trace import Flow
 
@@ -57,34 +58,9 @@ def matched_unrun(reference: Units, candidate: Units, fixed: Resolved) -> Corres
     gone = {unit for packing, _ in mapped for unit in packing.units}
     ours, theirs = ([unit for unit in units if unit not in gone] for units in (reference, candidate))
     packed = [match for packing, how in mapped for match in packing.matches(how or next(packing.arrangements()))]
-    matches = _packed_unrun(match_units(ours, theirs, fixed), ours, theirs)
+    matches = packed_unrun(match_units(ours, theirs, fixed), ours, theirs)
     matches = with_mapped_parameters(matches, ours, theirs, fixed)
     return Correspondence(reference, candidate, matches + packed, fixed=fixed)
-
-
-def _packed_unrun(matches: Sequence[UnitMatch], ours: Units, theirs: Units) -> list[UnitMatch]:
-    """Return the matches, and of what found no counterpart a packed layer with those that are as wide together.
-
-    They stand side by side in one module, all of them or those of one shape (q, k and v; a gate and what it gates);
-    that the packed one holds them one behind the other is a guess.
-    """
-    left = _without_counterpart(ours, theirs, matches)
-    mine, yours = ([unit for unit in units if unit in left] for units in (ours, theirs))
-    packings: list[Packing] = []
-    for alike in (False, True):
-        listed = _listed(mine, alike=alike), _listed(yours, alike=alike)
-        packings += find_packings(listed, left, {}, gone={unit for one in packings for unit in one.units})
-    gone = {unit for packing in packings for unit in packing.units}
-    kept = [match for match in matches if gone.isdisjoint(match.units)]
-    return kept + [match for packing in packings for match in packing.matches(next(packing.arrangements()))]
-
-
-def _listed(units: Units, *, alike: bool) -> Graph:
-    """Return units as a graph in which all take the same, or those of one shape."""
-    shapes = [tuple(held.shape for held in unit.roles.values()) if alike else () for unit in units]
-    nodes = {shape: len(units) + place for place, shape in enumerate(dict.fromkeys(shapes))}
-    takes: list[dict[int, Labels]] = [{nodes[shape]: frozenset()} for shape in shapes]
-    return Graph(units, takes + [{} for _ in range(max(ENDS, len(nodes)))], [], range(len(units)))
 
 
 def _unambiguous(reference: Units, candidate: Units, matches: Sequence[UnitMatch] | None) -> Correspondence | None:
@@ -141,11 +117,11 @@ def pair_parameters(
 
 def _with_unmet(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
     """Return the correspondence, with what neither run met, and found no counterpart, packed as where nothing runs."""
-    left = _without_counterpart(known.reference, known.candidate, known.matches)
+    left = without_counterpart(known.reference, known.candidate, known.matches)
     sides = zip((known.reference, known.candidate), flows, strict=True)
     graphs = [graph_of(units, flow) for units, flow in sides] if left else []
     unmet = [[one for i, one in enumerate(graph.units) if one in left and not graph.is_met(i)] for graph in graphs]
-    return attrs.evolve(known, matches=_packed_unrun(known.matches, *unmet)) if all(unmet) and unmet else known
+    return attrs.evolve(known, matches=packed_unrun(known.matches, *unmet)) if all(unmet) and unmet else known
 
 
 def _paired(
@@ -196,12 +172,12 @@ def _paired(
             mine, yours = ([unit for unit in units if unit not in gone] for units in (ours, theirs))
             still = indices(((ours[i], theirs[j]) for i, j in pairs.items()), mine, yours)
             matches = match_units(mine, yours, fixed, still)
-            if left := run & _without_counterpart(mine, yours, matches):
+            if left := run & without_counterpart(mine, yours, matches):
                 other = _what_ran_first(mine, yours, fixed, still, run)
-                matches = other if len(run & _without_counterpart(mine, yours, other)) < len(left) else matches
+                matches = other if len(run & without_counterpart(mine, yours, other)) < len(left) else matches
             # Units that are only left between the same neighbours say nothing of what is around them.
             fitting = (match.units for match in matches if match.links)
-            lacking, known = _without_counterpart(mine, yours, matches), indices(fitting, ours, theirs)
+            lacking, known = without_counterpart(mine, yours, matches), indices(fitting, ours, theirs)
             if freed:
                 packed_so = find_packings(graphs, lacking, known, gone=gone, freed=True)
                 taken = {unit for packing in packed_so for unit in packing.units}
@@ -337,8 +313,3 @@ def _in_order(units: Units, flow: Flow) -> Graph:
             order[i] = order[i - 1] if i else -1
     units = [units[i] for i in sorted(range(len(units)), key=order.__getitem__)]
     return attrs.evolve(graph_of(units, flow), jointed=graph_of(units, flow, joints=True))
-
-
-def _without_counterpart(ours: Units, theirs: Units, matches: Sequence[UnitMatch]) -> set[HeldUnit]:
-    """Return the units that found no counterpart that fits."""
-    return {*ours, *theirs}.difference(*(match.units for match in matches if match.links))
