@@ -20,12 +20,13 @@ WRONG = {"softmax": lambda x: functional.softmax(x, 0), "sigmoid": lambda x: fun
 
 
 class Net(rows.Module):
-    def __init__(self, last: Any, slope: float, *, turned: bool = False) -> None:
+    def __init__(self, last: Any, slope: float, *, turned: bool = False, flat: bool = False) -> None:
         self.first, self.head = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, CLASSES)
-        self.last, self.slope, self.turned = last, np.float32(slope), turned
+        self.last, self.slope, self.turned, self.flat = last, np.float32(slope), turned, flat
 
     def forward(self, x: Any) -> Any:
-        y = self.head(functional.tanh(self.first(x) * self.slope))
+        y = functional.tanh(self.first(x) * self.slope)
+        y = self.head(y.reshape(3 * BATCH, SIZE)).reshape(3, BATCH, CLASSES) if self.flat else self.head(y)
         y = y if self.last is None else self.last(y)
         return y.transpose(1, 0, 2) if self.turned else y
 
@@ -52,12 +53,16 @@ def train(
     offset: float = 0.0,
     rate: float = 0.1,
     turned: bool = False,
+    flat: bool = False,
 ) -> None:
     """Train on what is made of the models' scores, ``inside`` of them or by the script."""
     np.random.seed(0)
     by = FUNCTIONS[function]
     last = WRONG[function] if wrong else by if inside else None
-    nets, rng = Both(Net(last, slope, turned=turned), Net(by if inside else None, wanted)), np.random.default_rng(1)
+    nets, rng = (
+        Both(Net(last, slope, turned=turned, flat=flat), Net(by if inside else None, wanted)),
+        np.random.default_rng(1),
+    )
     for parameter in nets.wanted.parameters():
         parameter.requires_grad = False
     optimizer = rows.SGD(nets.net.parameters(), rate)
@@ -82,6 +87,8 @@ def train(
     [
         ({}, None),  # what the models give was a source
         ({"turned": True}, None),
+        ({"flat": True}, None),
+        ({"flat": True, "slope": 1.1}, (Phase.FORWARD, "net")),
         ({"slope": 1.1}, (Phase.FORWARD, "net")),
         ({"wanted": 1.1}, (Phase.FORWARD, "wanted")),
         ({"offset": 0.01}, (Phase.LOSS, "")),

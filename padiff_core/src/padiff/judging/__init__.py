@@ -5,7 +5,7 @@ that records show, `_findings` and `_notes`, the `_compared` tree, the models' `
 `_optimizer_step` did, and a user's `_tolerance`.
 """
 
-from padiff.judging._activations import named_function
+from padiff.judging._activations import HARMLESS_TWICE, named_function
 from padiff.judging._causes import is_frameworks
 from padiff.judging._compared import matching_of, missing_paths
 from padiff.judging._findings import place_around, place_of, with_hooks

@@ -68,6 +68,8 @@ _FUNCTIONS_OF_ROWS: Mapping[str, Callable[[Array], Any]] = {
     "softmax": lambda x: np.exp(_log_softmax(x)),
 }
 """The same of functions of all numbers along an axis."""
+HARMLESS_TWICE = frozenset({"log_softmax"})
+"""Functions for a loss that make of what they made the same: a script that applies one once more does no harm."""
 
 
 def named_function(value: Array, of: Array, bound: float) -> str | None:

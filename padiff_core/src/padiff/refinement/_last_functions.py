@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence, Set
 
 import attrs
@@ -10,8 +11,8 @@ import numpy as np
 
 from padiff.alignment import Alignment
 from padiff.forcing import Divided
-from padiff.judging import named_function
-from padiff.numerics import ORDER, ROUNDING, SAME, difference, epsilon_of
+from padiff.judging import HARMLESS_TWICE, named_function
+from padiff.numerics import ORDER, ROUNDING, SAME, Array, difference, epsilon_of
 from padiff.refinement._cut_calls import Traces
 from padiff.report import SIDES, Note
 from padiff.trace import Call, Leaf, Trace
@@ -60,6 +61,7 @@ def _same_ends(
 ) -> tuple[_End, ...]:
     """Return where both models' values, and the gradients that come to them, are nearest: their outputs, as a rule.
 
+    Gradients are not asked where values are one and a script that applies the functions once more does no harm.
     Of values that get no gradient (a frozen model's) either side's function is ``alike`` another model's there, or they
     are one.
     """
@@ -76,7 +78,8 @@ def _same_ends(
             continue
         if any(leaf.token in trace.gradients for leaf, trace in zip(inner, traces, strict=True)):
             sent = _far(inner, traces, gradients=True)
-            near = sent is not None and sent <= ORDER(0.0)
+            harmless = apart <= same and HARMLESS_TWICE.issuperset(filter(None, (end.function for end in both)))
+            near = sent is not None and (harmless or sent <= ORDER(0.0))
         else:
             known = all((side, end.function) in alike for side, end in enumerate(both) if end.function is not None)
             near = all(trace.gradients for trace in traces) and (known or apart <= same)
@@ -93,21 +96,21 @@ def _inner(call: Call, made: Leaf, trace: Trace) -> Iterator[_End]:
         return
     inside = [leaf for one in list(call.subtree())[:0:-1] for leaf in one.outputs]
     for leaf in dict.fromkeys(one for one in inside if one.token != made.token):
-        other = trace.value(leaf) if sorted(leaf.shape) == sorted(made.shape) else None
-        if other is None:
-            continue
-        for order in _orders(other.shape, value.shape):
-            name = named_function(value, np.transpose(other, order), ROUNDING(epsilon_of(made.dtype)))
+        other = trace.value(leaf) if math.prod(leaf.shape) == value.size else None
+        for one in () if other is None else _shaped(other, value.shape):
+            name = named_function(value, one, ROUNDING(epsilon_of(made.dtype)))
             if name is not None:
                 yield _End(leaf, name)
                 return
 
 
-def _orders(ours: Sequence[int], theirs: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the orders of a value's axes in which it has another one's shape."""
-    for order in itertools.permutations(range(len(ours))) if len(ours) <= _MOST_AXES else [tuple(range(len(ours)))]:
-        if tuple(ours[axis] for axis in order) == tuple(theirs):
-            yield order
+def _shaped(array: Array, shape: Sequence[int]) -> Iterator[Array]:
+    """Yield an array with its axes in each order that gives a shape; where none does, with its elements in that."""
+    orders = itertools.permutations(range(array.ndim)) if array.ndim <= _MOST_AXES else [tuple(range(array.ndim))]
+    fitting = [order for order in orders if tuple(array.shape[axis] for axis in order) == tuple(shape)]
+    yield from (np.transpose(array, order) for order in fitting)
+    if not fitting and array.size == math.prod(shape) and array.shape[-1:] == tuple(shape[-1:]):
+        yield array.reshape(shape)
 
 
 def _far(leaves: tuple[Leaf, Leaf], traces: Traces, *, gradients: bool) -> float | None:
@@ -117,8 +120,7 @@ def _far(leaves: tuple[Leaf, Leaf], traces: Traces, *, gradients: bool) -> float
     )
     if ours is None or theirs is None:
         return None
-    orders = _orders(theirs.shape, ours.shape)
-    return min((difference(ours, np.transpose(theirs, order)).rel_l2 for order in orders), default=None)
+    return min((difference(ours, one).rel_l2 for one in _shaped(theirs, ours.shape)), default=None)
 
 
 def _ending(trace: Trace, ends: dict[int, Leaf]) -> Trace:
