@@ -7,6 +7,7 @@ itself, does on a share of the rows what it does on all.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -81,6 +82,37 @@ class Summand:
 
 
 @attrs.frozen
+class Gathered:
+    """Some rows of a value, all axes in front of which are joined in one."""
+
+    axes: int
+    """How many axes are joined."""
+    count: int
+    """How many rows there are."""
+    rows: tuple[int, ...]
+    grown: bool = False
+    """Whether others than these may get a gradient, too."""
+
+    @property
+    def shared(self) -> Gathered:
+        """Return them of what more than these calls may take."""
+        return attrs.evolve(self, grown=True)
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the rows."""
+        return len(self.rows), *shape[self.axes :]
+
+    def fits(self, whole: Sequence[int], part: Sequence[int]) -> bool:
+        """Return whether a value of one shape has as many rows, and these another shape."""
+        return math.prod(whole[: self.axes]) == self.count and self.shape(whole) == tuple(part)
+
+    def read(self, array: Array) -> Array:
+        """Return the rows."""
+        found: Array = array.reshape(self.count, *array.shape[self.axes :])[list(self.rows)]
+        return found
+
+
+@attrs.frozen
 class Scaled:
     """A gradient so many times."""
 
@@ -92,7 +124,7 @@ class Scaled:
         return found
 
 
-Part = Share | Summand
+Part = Share | Summand | Gathered
 
 
 @attrs.frozen
@@ -169,7 +201,7 @@ class Divided:
             self._next += 1
             token = self._tokens[leaf.token, part] = self._next
             self.parts[token] = leaf.token, part
-            grown = isinstance(part, Share) and part.grown
+            grown = isinstance(part, Share | Gathered) and part.grown
             for named, how, known in (
                 (self.trace.values, part, True),
                 (self.trace.gradients, Scaled(part.times) if isinstance(part, Summand) else part, not grown),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 import numpy as np
 
-from padiff.forcing import Division, Share
+from padiff.forcing import Division, Gathered, Share
 from padiff.numerics import NEGLIGIBLE, SAME, Array, difference, epsilon_of
 from padiff.refinement._cut_calls import Traces, is_trained
 from padiff.trace import Call, Leaf, Summary, Trace
@@ -24,7 +24,7 @@ def is_rest_unused(whole: Call, part: Call, traces: Traces, cut: Mapping[int, Se
     for call in whole.subtree():
         for leaf in call.outputs:
             gradient = traces[0].gradient(leaf) if call is whole or leaf.token in cut else None
-            if gradient is not None and (leaf.token not in cut or not _is_held(gradient, cut[leaf.token][0])):
+            if gradient is not None and (leaf.token not in cut or not is_held(gradient, cut[leaf.token][0])):
                 return False
     return True
 
@@ -40,10 +40,10 @@ def _is_same(whole: Call, part: Call, traces: Traces, cut: Mapping[int, Sequence
     return bool(found) and all(found)
 
 
-def _is_held(gradient: Array, share: Share) -> bool:
+def is_held(gradient: Array, part: Share | Gathered) -> bool:
     """Return whether all of a gradient lies in a part of it, but for what rounding leaves elsewhere."""
-    whole, part = (float(np.square(one, dtype=np.float64).sum()) for one in (gradient, share.read(gradient)))
-    return whole - part <= NEGLIGIBLE(epsilon_of(gradient.dtype.name)) * whole
+    whole, own = (float(np.square(one, dtype=np.float64).sum()) for one in (gradient, part.read(gradient)))
+    return whole - own <= NEGLIGIBLE(epsilon_of(gradient.dtype.name)) * whole
 
 
 def without_ends(trace: Trace, divisions: Sequence[Division]) -> Trace:

@@ -14,6 +14,7 @@ from padiff.grouping import grouped
 from padiff.numerics import SAME, Array, difference, epsilon_of
 from padiff.refinement._cut_calls import Cut, Traces, cuts, is_trained, ways
 from padiff.refinement._cut_short import is_rest_unused, without_ends
+from padiff.refinement._gathered_rows import gathered_rows
 from padiff.report import SIDES, Note
 from padiff.trace import Call, Leaf, Summary, Trace
 
@@ -36,7 +37,7 @@ def in_slices(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]]
         found = _division(cut, alignment, traces, alike=alike)
         known += [] if found is None else [(cut, found)]
     if not known:
-        return None
+        return _of_some_rows(alignment, traces)
     read, notes, several = list(traces), [], False
     for side in (0, 1):
         ours = [found for cut, found in known if cut.side == side]
@@ -59,6 +60,16 @@ def in_slices(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]]
         notes.append(Note("slices", data if model else {**data, "name": cut.whole.path}))
     read = [attrs.evolve(trace, loss=None) for trace in read] if several else read
     return (read[0], read[1]), notes
+
+
+def _of_some_rows(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]] | None:
+    """Return a step in which a model's last layers are called for those rows alone that the other's are called for."""
+    found = list(gathered_rows(alignment, traces))
+    if not found:
+        return None
+    divided = [[division for at, division, _ in found if at == side] for side in (0, 1)]
+    read = [Divided(trace, *some).trace if some else trace for trace, some in zip(traces, divided, strict=True)]
+    return (read[0], read[1]), [note for *_, note in found]
 
 
 def _told_of_slices(trace: Trace) -> bool:

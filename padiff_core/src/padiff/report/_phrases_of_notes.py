@@ -306,6 +306,10 @@ NOTES: Mapping[str, Phrase] = {
         f"{OTHER[data['side']]} does: {data['count']} of what that has {len(data['rows'])} of; no gradient comes to "
         "what it makes of the rest, which is compared with nothing"
     ),
+    "rows_gathered": lambda data: (
+        f"{repr(data['name']) if data['name'] else 'the model'} of the {data['side']} makes what it gives for all "
+        f"rows, the {OTHER[data['side']]}'s for some; no gradient comes to the others, which are compared with nothing"
+    ),
     "last_function": lambda data: (
         f"{repr(data['name']) if data['name'] else 'the model'} of the {data['side']} ends with {data['function']}, "
         "which the other side's script applies, or its loss: compared in front of it"

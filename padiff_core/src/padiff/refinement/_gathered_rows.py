@@ -1,0 +1,81 @@
+"""Read what a model makes of all rows as that of those which the other model picks: of the words that a mask hides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from padiff.alignment import Alignment, partners, same_sort
+from padiff.forcing import Division, Gathered, Place, Share
+from padiff.grouping import grouped
+from padiff.refinement._cut_calls import Traces
+from padiff.refinement._cut_short import is_held
+from padiff.report import SIDES, Note
+from padiff.trace import Call, Leaf, Trace
+
+
+def gathered_rows(alignment: Alignment, traces: Traces) -> Iterator[tuple[int, Division, Note]]:
+    """Yield which calls of which side are read as of some rows alone, and a note.
+
+    One model picks rows in front of its last layers, the other leaves it to the loss which of them count: no gradient
+    comes to the others, and as many rows get one as the other model picks.
+    """
+    for pair in alignment.tops:
+        calls = pair.reference, pair.candidate
+        for side in (0, 1):
+            whole, part = calls[side], calls[1 - side]
+            rows = _rows(whole, part, traces[side])
+            if rows is None:
+                continue
+            both = ((one.reference, one.candidate) for one in alignment.pairs)
+            pairs = [(theirs, ours) if side else (ours, theirs) for ours, theirs in both]
+            found = {what: dict(_picked(whole, part, pairs, what, rows)) for what in ("input", "output")}
+            sent = [
+                gradient for leaf in found["output"].values() if (gradient := traces[side].gradient(leaf)) is not None
+            ]
+            if not all(is_held(gradient, rows) for gradient in sent):
+                continue
+            made = {leaf.token for leaf in found["output"].values()}
+            places = {place: [rows] for place in found["output"]}
+            places |= {at: [rows if leaf.token in made else rows.shared] for at, leaf in found["input"].items()}
+            inside = frozenset(call.key for call in whole.subtree())
+            note = Note("rows_gathered", {"side": SIDES[side], "name": whole.path})
+            yield side, Division((Share(0, 0, 1),), inside, frozenset(places), places), note
+
+
+def _rows(whole: Call, part: Call, trace: Trace) -> Gathered | None:
+    """Return which rows of what a call gives get a gradient, where another one gives as many."""
+    for ours, theirs in zip(whole.outputs, part.outputs, strict=False):
+        axes, gradient = len(ours.shape) - len(theirs.shape) + 1, trace.gradient(ours)
+        if axes < 1 or not theirs.shape or gradient is None or not gradient.size:
+            continue
+        count = math.prod(ours.shape[:axes])
+        rows = np.flatnonzero(gradient.reshape(count, -1).any(1))
+        if len(rows) == theirs.shape[0] < count and ours.shape[axes:] == theirs.shape[1:]:
+            return Gathered(axes, count, tuple(map(int, rows)))
+    return None
+
+
+def _picked(
+    whole: Call, part: Call, pairs: Sequence[tuple[Call, Call]], what: str, rows: Gathered
+) -> Iterator[tuple[Place, Leaf]]:
+    """Yield the tensors of a call, and of those inside, of which the other side's have the rows."""
+    for ours, theirs in _inside(whole, part, pairs):
+        for i, _ in partners(ours.leaves(what), theirs.leaves(what), lambda a, b: _is_picked(a, b, rows)):
+            yield (*ours.key, what, i), ours.leaves(what)[i]
+
+
+def _inside(whole: Call, part: Call, pairs: Sequence[tuple[Call, Call]]) -> Iterator[tuple[Call, Call]]:
+    """Yield both calls, and which call inside of one is which inside of the other."""
+    of = dict(pairs)
+    ours, theirs = (grouped(one.subtree(), lambda call: call.path) for one in (whole, part))
+    for calls in ours.values():
+        other = next((of[call].path for call in calls if call in of), None)
+        if other is not None:
+            yield from zip(calls, theirs.get(other, ()), strict=False)
+
+
+def _is_picked(ours: Leaf, theirs: Leaf, rows: Gathered) -> bool:
+    return same_sort(ours, theirs) and ours.shape != theirs.shape and rows.fits(ours.shape, theirs.shape)
