@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -19,6 +20,7 @@ LINEAR = "linear"
 TABLE = "embedding"
 _OF_MEMORY = "k", "v"
 """The units of an attention that take the same, whatever the queries are of."""
+_NUMBER = re.compile(r"\d+")
 Group = tuple[HeldUnit, ...]
 
 
@@ -71,9 +73,8 @@ def side_by_side(graph: Graph) -> Iterator[Group]:
     for group in together:
         parts = grouped(group, gives.__getitem__)
         yield from several(parts if len(parts) > 1 else {})
-    lone = {group[0] for group in groups.values() if len(group) == 1}
     alike = grouped(takes, lambda unit: (unit.roles["weight"].shape, takes[unit]))
-    yield from (group for group in several(alike) if lone.issuperset(group))
+    yield from (group for group in several(alike) if len({*map(parent_of, group)}) == len(group))
 
 
 def tables(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
@@ -96,6 +97,17 @@ def added_up(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     lone = list(several(grouped((unit for unit in maps if unit in unmatched), together)))
     yield from lone
     yield from (group for group in several(grouped(maps, together)) if group not in lone)
+
+
+def giving_alike(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
+    """Yield the maps of one shape without counterpart that give to the same, whatever each takes, and are no list.
+
+    A list is stacked in the order of its numbers.
+    """
+    lone = ((unit, given) for unit, given in zip(graph.units, graph.gives, strict=False) if unit in unmatched and given)
+    gives = {unit: frozenset(given) for unit, given in lone if is_map(unit)}
+    groups = several(grouped(gives, lambda unit: (unit.roles["weight"].shape, gives[unit])))
+    return (group for group in groups if len({_NUMBER.sub("", unit.path) for unit in group}) > 1)
 
 
 def keys_and_values(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:

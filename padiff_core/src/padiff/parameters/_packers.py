@@ -17,6 +17,7 @@ from padiff.parameters._groups import (
     added_up,
     as_maps,
     bands,
+    giving_alike,
     is_map,
     keys_and_values,
     of_one_parent,
@@ -175,12 +176,13 @@ def _at_places(
     known: Mapping[int, int],
     freed: bool,
 ) -> Iterator[Packing]:
-    """Yield parameters that hold, each at a place of their first axis, layers of one shape that take the same.
+    """Yield parameters that hold, each at a place of their first axis, layers of one shape that take or give the same.
 
     One that takes more than these do holds the same layer of several blocks, of which there are as many.
     """
     free = unmatched - taken
-    alike = [one for one in side_by_side(yours) if taken.isdisjoint(one) and len({*map(_shapes, one)}) == 1]
+    groups = itertools.chain(side_by_side(yours), giving_alike(yours, free))
+    alike = [one for one in groups if taken.isdisjoint(one) and len({*map(_shapes, one)}) == 1]
     alike = [one for one in alike if free >= {*one} or (freed and not free.isdisjoint(one))]
     theirs = known if ours else {other: one for one, other in known.items()}
     for place, unit in enumerate(mine.units if alike else ()):
@@ -190,8 +192,8 @@ def _at_places(
             at = [(one.shape[0], sorted(bare(one.shape[1:]))) for one in held]
             told = {theirs[node] for node in mine.takes[place] if node in theirs}
             for group in alike:
-                takes = yours.takes[yours.units.index(group[0])]
-                several = len(mine.takes[place]) >= 2 * len(takes) and 2 * len(told - {*takes}) >= len(told) > 0
+                takes = {node for one in group for node in yours.takes[yours.units.index(one)]}
+                several = len(mine.takes[place]) >= 2 * len(takes) and 2 * len(told - takes) >= len(told) > 0
                 if not several and at == [(len(group), sorted(shape)) for shape in _shapes(group[0])]:
                     yield Packing(((unit,),), group, ours, [whole], places=True)
 
