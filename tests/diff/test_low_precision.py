@@ -206,3 +206,31 @@ def test_the_gradient_of_a_table_that_is_the_head_rounds_there_too(casts: tuple[
     assert report.aligned is not bool(share), str(report)
     assert {one.phase for one in report.sources} <= {Phase.BACKWARD}
     assert "rounding alone explains 0.7" not in str(report), str(report)
+
+
+class FarFromZero(torch.nn.Module):
+    """Attention whose values are large and near to each other, so that most of its scores' gradients cancels."""
+
+    def __init__(self, *, wide: bool, scale: float = 8**-0.5) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (torch.nn.Linear(8, 8) for _ in range(4))
+        self.v.bias.data += 100
+        self.wide, self.scale = wide, scale
+
+    def forward(self, x: Any) -> Any:
+        q, k = self.q(x), self.k(x).transpose(1, 2)
+        weights = (
+            (q @ k * self.scale).float().softmax(-1).to(x.dtype) if self.wide else (q * self.scale @ k).softmax(-1)
+        )
+        return self.out(weights @ self.v(x))
+
+
+@pytest.mark.parametrize("scale", [8**-0.5, 0.36])
+@pytest.mark.parametrize("wide", [True, False], ids=["reference", "candidate"])
+def test_a_cast_to_the_type_that_code_has_rounds_in_float64_alone(wide: bool, scale: float) -> None:
+    """What it rounds there was more than rounding of a value explains, where that is what is left of a gradient."""
+    x = np.random.default_rng(0).standard_normal((2, 7, 8)).astype(np.float32)
+    torch.manual_seed(0)
+    report = padiff.diff(FarFromZero(wide=wide), FarFromZero(wide=not wide, scale=scale), (x,))
+    assert report.aligned == (scale != 0.36), str(report)
+    assert {one.phase for one in report.sources} == (set() if report.aligned else {Phase.FORWARD}), str(report)

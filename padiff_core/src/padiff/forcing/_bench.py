@@ -98,7 +98,7 @@ class Bench:
         watching: bool = False,
         rounding: float = 0.0,
         kernels: int = 0,
-        uncast: bool = False,
+        uncast: float = 0.0,
         narrowing: bool = False,
         shown: Collection[Key] = (),
         put: Mapping[Slotted, Array] | None = None,
@@ -110,11 +110,12 @@ class Bench:
         The candidate keeps masks of its ``own``, unless told otherwise. ``jitter`` disturbs by that much, relatively,
         all that the call is fed, ``rounding`` by so many machine epsilons what functions give in it, ``kernels`` what
         those of them give that compute in a narrower type, in so many a draw. ``uncast`` leaves out casts to narrower
-        types, without which the code of a call may not run in a wider one; ``narrowing`` lets functions without a
-        kernel there compute in float32. ``settings`` are hyper-parameters to set for the run, by the path of the module
-        below the call's; raises `LookupError` where one cannot be set. ``shown`` are calls without counterpart below it
-        of which what they take and give is asked for, ``put`` what is put in its place. ``thawed`` lets frozen
-        parameters get gradients too; ``swapping`` leaves wrong tensors as they are for whoever takes them next.
+        types of an epsilon up to that, without which the code of a call may not run in a wider one; ``narrowing`` lets
+        functions without a kernel there compute in float32. ``settings`` are hyper-parameters to set for the run, by
+        the path of the module below the call's; raises `LookupError` where one cannot be set. ``shown`` are calls
+        without counterpart below it of which what they take and give is asked for, ``put`` what is put in its place.
+        ``thawed`` lets frozen parameters get gradients too; ``swapping`` leaves wrong tensors as they are for whoever
+        takes them next.
         """
         below, tied = self._inside(pair, ours=ours), pair
         fed: Values = Disturbed(self.trace, jitter) if jitter else self.trace

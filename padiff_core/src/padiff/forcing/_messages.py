@@ -128,8 +128,8 @@ class ReplayRequest:
     """By how many machine epsilons of its own type to disturb each floating value that a function gives in it."""
     kernels: int = 0
     """Number of the draw that disturbs what kernels give in it that compute in float32, in a wider type; 0 for none."""
-    uncast: bool = False
-    """Whether casts to narrower floating types are left out of its own code."""
+    uncast: float = 0.0
+    """Casts to floating types of a machine epsilon up to this are left out of its own code: of 1 those to all."""
     narrowing: bool = False
     """Whether functions without a kernel for the wider type compute in float32."""
     shown: Collection[Key] = ()

@@ -126,12 +126,14 @@ class DisturbingKernels(Disturbing):
 class Uncasting(OwnFunctions):
     """What leaves out casts to narrower floating types: code goes on in the type that its model was lifted to.
 
-    So it does with what it makes of whole numbers, truths or nothing in a narrower type: a mask as numbers.
+    So it does with what it makes of whole numbers, truths or nothing in a narrower type: a mask as numbers. Of casts to
+    types of a ``most`` below 1 alone, a machine epsilon, that stays as it is.
     """
 
-    def __init__(self, listener: Listener, adapter: Adapter, dtype: str | None) -> None:
+    def __init__(self, listener: Listener, adapter: Adapter, dtype: str | None, most: float) -> None:
         super().__init__(listener, adapter)
-        self._dtype = dtype
+        self._dtype = dtype if most >= 1 else None
+        self._most = most
 
     def _made(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         if not self._adapter.is_tensor(output):
@@ -140,7 +142,7 @@ class Uncasting(OwnFunctions):
         every = (self._adapter.tensor(native) for _, native in leaves((args, kwargs), self._adapter.is_tensor))
         floats = [given for given in every if epsilon_of(given.dtype)]
         for given in floats:
-            if 0.0 < epsilon_of(given.dtype) < epsilon_of(made.dtype) and given.shape == made.shape:
+            if 0.0 < epsilon_of(given.dtype) < epsilon_of(made.dtype) <= self._most and given.shape == made.shape:
                 values = given.numpy()
                 if np.array_equal(values.astype(numpy_dtype(made.dtype)), made.view(), equal_nan=True):
                     return given.swapped(values)  # not itself: it may be changed in place

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from padiff.trace import Trace
 
 
-_WAYS: Sequence[Mapping[str, Any]] = ({}, {"uncast": True}, {"narrowing": True})
+_WAYS: Sequence[Mapping[str, Any]] = ({}, {"uncast": 1.0}, {"narrowing": True})
 """How both models are tried in float64: what lacks a kernel there may compute in float32."""
 
 

@@ -74,3 +74,9 @@ class Question:
     def error_between(self, ours: Array, theirs: Array) -> float:
         """Return the relative error between two values of it."""
         return relative(difference(ours, theirs), self.scale)
+
+    def in_float64(self, ours: Array, theirs: Array) -> Figures:
+        """Return the figures, with how far both sides differ in float64, and what the reference rounds by itself."""
+        truth = self.truth
+        floor = None if truth is None or truth.shape != ours.shape else self.error_between(ours, truth)
+        return attrs.evolve(self.figures, floor=floor, rel_l2_float64=self.error_between(ours, theirs))

@@ -125,11 +125,11 @@ class Settler:
 
     def _alone(self, asked: Question) -> Ruling:
         """Rule on one value by what both sides do alone, in a wider type where they can."""
-        eps, truth, native = asked.eps, asked.truth, asked.native
+        eps, native = asked.eps, asked.native
         for dtype in _widths(eps):
             runs = self.runs(asked.pair, dtype, backward=asked.backward)
             if None in (runs.reference, runs.candidate) and dtype is not None:
-                runs = self.runs(asked.pair, dtype, backward=asked.backward, uncast=True)
+                runs = self.runs(asked.pair, dtype, backward=asked.backward, uncast=1.0)
             if runs.reference is None or runs.candidate is None:
                 continue
             both = with_zeros(*runs.values(asked.read))
@@ -141,11 +141,24 @@ class Settler:
             if rest is not None and wide > TOGETHER(eps) >= rest.rel_l2:
                 told = Evidence.of("drowned", reference=float(ours.min()), candidate=float(theirs.min()))
                 return Ruling(Verdict.ROUNDING, Figures.of(native), (told,))
-            floor = None if truth is None or truth.shape != ours.shape else asked.error_between(ours, truth)
-            return self._rule(asked, attrs.evolve(asked.figures, floor=floor, rel_l2_float64=wide), dtype)
+            ruling = self._rule(asked, asked.in_float64(ours, theirs), dtype)
+            return self._uncast(asked, ruling) or ruling
         if eps == 0:
             return _by_floor(asked, self.runs(asked.pair, None, backward=asked.backward).refused)
         return self._by_one_side(asked)
+
+    def _uncast(self, asked: Question, ruling: Ruling) -> Ruling | None:
+        """Rule on what is rounding natively, and not in float64, without casts that do nothing natively; else None.
+
+        Those to the value's own type, and to finer ones, round in float64 alone.
+        """
+        small = asked.figures.rel_l2 <= FLOORS * (ruling.figures.floor or 0.0) and not asked.native.nan_mismatch
+        if not (small and ruling.rests_on("float64_differs")) or asked.eps < epsilon_of("float32"):
+            return None
+        ours, theirs = self.runs(asked.pair, "float64", backward=asked.backward, uncast=asked.eps).values(asked.read)
+        both = None if ours is None or theirs is None else asked.in_float64(ours, theirs)
+        found = None if both is None else self._rule(asked, both, "float64")
+        return found if found is not None and found.verdict is Verdict.ROUNDING else None
 
     def _rule(self, asked: Question, figures: Figures, dtype: str | None) -> Ruling:
         wide, floor, local, eps = figures.rel_l2_float64 or 0.0, figures.floor or 0.0, figures.rel_l2, asked.eps
