@@ -364,6 +364,20 @@ def test_one_line_is_one_source_wherever_it_runs() -> None:
     assert all(f"g(_, [{size}])" in text for size in (2, 3)), text
 
 
+def test_a_line_that_is_known_to_be_wrong_is_so_where_no_cause_is_known() -> None:
+    """Of a norm that two stacks leave out in front of a layer, one call of which has no counterpart."""
+    cause = Cause("code_alone", {"side": "reference", "called": ["norm(_)"]}, verified=True)
+    known = attrs.evolve(norm(0), candidate=Place("encoder", "Stack", "/w/n.py:3"), between=("block", "end"))
+    decoder = Place("decoder", "Stack", "/w/n.py:3")
+    unknown = attrs.evolve(norm(1), candidate=decoder, between=("block", "drop"), cause=None)
+    known = attrs.evolve(known, cause=cause)
+    for sources in ((known, unknown), (unknown, known)):
+        assert plain(Report(sources, sources)).startswith("not aligned: 1 source in 2 places")
+    for where in (Place("decoder", "Stack", "/w/n.py:4"), Place("decoder", "Other", "/w/n.py:3")):
+        apart = known, attrs.evolve(unknown, candidate=where)
+        assert plain(Report(apart, apart)).startswith("not aligned: 2 sources")
+
+
 def test_sources_of_unknown_code_are_never_put_together() -> None:
     side = Place("a", "A")
     sources = tuple(Finding(Verdict.DIFFERS, Phase.FORWARD, side, side, OUTPUT, source=True) for _ in range(3))

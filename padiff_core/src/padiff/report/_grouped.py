@@ -146,9 +146,14 @@ def _names(paths: _Paths) -> tuple[str, ...]:
 
 
 def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
-    """Put sources together that are one fault: the same lines of code on both sides, or one setting."""
+    """Put sources together that are one fault: the same lines of code on both sides, or one setting.
+
+    What a call makes at a line that is known to be wrong in another call of that code is so for the same cause.
+    """
     groups: dict[object, list[list[Finding]]] = {}
-    for number, piece in enumerate(_pieces(sources)):
+    pieces = _pieces(sources)
+    wrong = {_own_line(one): _lines(piece) for piece in pieces if _is_of_a_line(piece) for one in piece}
+    for number, piece in enumerate(pieces):
         key: object = number
         if _is_set(piece[0]):
             kind = _ONE_AS.get(piece[0].what.kind, piece[0].what.kind)
@@ -157,12 +162,25 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
                 told = attrs.evolve(told, parameters={**told.parameters, "name": ""})
             key = (piece[0].phase, kind, piece[0].verdict, told)
         elif _is_of_a_line(piece):
-            # In another call the cause of the same may have another name.
-            key = frozenset(_line(one) for one in piece if one.cause is not None)
+            key = _lines(piece)
+        elif all(one.cause is None and one.between is not None and _own_line(one) in wrong for one in piece):
+            key = wrong[_own_line(piece[0])]
         elif all(one.cause is not None or (one.reference.location and one.candidate.location) for one in piece):
             key = tuple(dict.fromkeys(map(_code, piece)))
         groups.setdefault(key, []).append(piece)
+    for group in groups.values():
+        group.sort(key=lambda piece: all(one.cause is None for one in piece))
     return list(groups.values())
+
+
+def _lines(piece: Sequence[Finding]) -> frozenset[object]:
+    """Return the lines that are wrong: in another call the cause of the same may have another name."""
+    return frozenset(_line(one) for one in piece if one.cause is not None)
+
+
+def _own_line(source: Finding) -> tuple[object, str]:
+    """Return the line of the candidate's that is wrong, and the class whose code calls it."""
+    return _line(source), source.candidate.class_name
 
 
 def _line(source: Finding) -> object:
