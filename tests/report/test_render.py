@@ -378,6 +378,21 @@ def test_a_line_that_is_known_to_be_wrong_is_so_where_no_cause_is_known() -> Non
         assert plain(Report(apart, apart)).startswith("not aligned: 2 sources")
 
 
+def test_a_call_may_show_more_of_what_is_wrong_than_another() -> None:
+    """Of routed experts, each call of which is another fault's victim as chance has it."""
+    blocks = [
+        attrs.evolve(norm(i), candidate=Place(f"blocks.{i}", "B", "/w/n.py:3"), cause=None, between=("r", "end"))
+        for i in range(3)
+    ]
+    ran = tuple(ComparedCall(Verdict.DIFFERS, one.reference, one.candidate) for one in blocks)
+    for first, more in ((0, 1), (1, 2), (2, 0)):
+        beside = attrs.evolve(blocks[more], what=What("input", "x", 0, "e.1"), between=("r", "e.1"))
+        sources = blocks[first], beside, blocks[more], *(one for i, one in enumerate(blocks) if i not in (first, more))
+        assert plain(Report(sources, sources, calls=ran)).startswith("not aligned: 1 source in 4 places")
+        # Where one of them is right, what each call holds may be it.
+        assert plain(Report(sources[:3], sources[:3], calls=ran)).startswith("not aligned: 2 sources in 3 places")
+
+
 def test_sources_of_unknown_code_are_never_put_together() -> None:
     side = Place("a", "A")
     sources = tuple(Finding(Verdict.DIFFERS, Phase.FORWARD, side, side, OUTPUT, source=True) for _ in range(3))

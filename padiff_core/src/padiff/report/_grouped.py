@@ -151,6 +151,7 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
     What a call makes at a line that is known to be wrong in another call of that code is so for the same cause.
     """
     groups: dict[object, list[list[Finding]]] = {}
+    known: dict[object, object] = {}
     pieces = _pieces(sources)
     wrong = {_own_line(one): _lines(piece) for piece in pieces if _is_of_a_line(piece) for one in piece}
     for number, piece in enumerate(pieces):
@@ -166,7 +167,9 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
         elif all(one.cause is None and one.between is not None and _own_line(one) in wrong for one in piece):
             key = wrong[_own_line(piece[0])]
         elif all(one.cause is not None or (one.reference.location and one.candidate.location) for one in piece):
-            key = tuple(dict.fromkeys(map(_code, piece)))
+            # A call may show more of what is wrong than another.
+            key = next((known[code] for code in map(_code, piece) if code in known), number)
+            known = dict.fromkeys(map(_code, piece), key) | known
         groups.setdefault(key, []).append(piece)
     for group in groups.values():
         group.sort(key=lambda piece: all(one.cause is None for one in piece))
