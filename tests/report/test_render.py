@@ -364,6 +364,17 @@ def test_one_line_is_one_source_wherever_it_runs() -> None:
     assert all(f"g(_, [{size}])" in text for size in (2, 3)), text
 
 
+def test_a_line_that_leaves_out_an_argument_is_one_source() -> None:
+    """No block holds what its line does not give; another number may be what each holds."""
+    for given, said in (("up(_)", "1 source in 2 places"), ("up(_, corners=False)", "2 sources")):
+        cause = Cause("arguments", {"reference": "up(_, corners=True)", "candidate": given}, verified=True)
+        places = (Place(f"blocks.{i}.up", "N", "/w/n.py:3") for i in range(3))
+        every = tuple(attrs.evolve(norm(i), candidate=one, cause=cause) for i, one in enumerate(places))
+        ran = tuple(ComparedCall(Verdict.DIFFERS, one.reference, one.candidate) for one in every)
+        sources = every[:2]  # the third one does not come to that line
+        assert plain(Report(sources, sources, calls=ran)).startswith(f"not aligned: {said}")
+
+
 def test_a_line_that_is_known_to_be_wrong_is_so_where_no_cause_is_known() -> None:
     """Of a norm that two stacks leave out in front of a layer, one call of which has no counterpart."""
     cause = Cause("code_alone", {"side": "reference", "called": ["norm(_)"]}, verified=True)

@@ -93,12 +93,12 @@ def _is_of_a_line(piece: Sequence[Finding]) -> bool:
 def _is_of_code(cause: Cause) -> bool:
     """Return whether a cause is the line's own: nothing that a block may hold, as another number is.
 
-    So are the same arguments in another order, or on what lies otherwise.
+    So are the same arguments in another order, on what lies otherwise, or fewer of them: the line gives none there.
     """
     if cause.name == "several":
         return all(map(_is_of_code, cause.parameters["causes"]))
     if cause.name == "arguments":
-        return not any(_apart(cause))
+        return not _apart(cause)[1]
     return cause.name in _OF_CODE and not _NUMBER.search(str(cause))
 
 
