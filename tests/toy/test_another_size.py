@@ -170,3 +170,48 @@ def test_another_size_that_was_meant_is_no_source_of_what_is_wrong_behind_it(
     assert padiff.diff(Packed(act), Padded(act, 1.0), x).aligned
     (source,) = padiff.diff(Packed(act), Padded(act, 1.1), x).sources
     assert (source.what.kind, source.between) == ("output", ("next", "end")), source
+
+
+class Bordered(rows.Module):
+    """A layer whose code pads what a convolution takes, by zeros, or leaves that out; a norm behind it."""
+
+    def __init__(self, border: int, eps: float = 1e-5) -> None:
+        self.conv, self.norm = rows.Conv2d(4, 4, 3), rows.LayerNorm(4, eps)
+        self.border = border
+
+    def forward(self, x: Any) -> Any:
+        for axis in (2, 3):
+            shape = [*x.shape]
+            shape[axis] = self.border
+            zeros = type(x)(np.zeros(shape, np.float32))
+            x = F.concat([zeros, x, zeros], axis) if self.border else x
+        y = self.conv(x).transpose(0, 2, 3, 1)
+        return F.relu(self.norm(y)).transpose(0, 3, 1, 2)
+
+
+def bordered(*faults: str) -> Any:
+    layers = [
+        Bordered(0 if f"size{place}" in faults else 1, 0.1 if f"eps{place}" in faults else 1e-5) for place in range(3)
+    ]
+    return rows.Sequential(rows.Sequential(*layers), HeadRows())
+
+
+@pytest.mark.parametrize(
+    ("faults", "places"),
+    [
+        ((), []),
+        (("size0",), ["0.0"]),
+        (("size0", "eps2"), ["0.0", "0.2.norm"]),
+        (("size1", "eps0", "eps2"), ["0.0.norm", "0.1", "0.2.norm"]),
+        (("size2", "eps2"), ["0.2", "0.2.norm"]),
+    ],
+    ids=str,
+)
+def test_layers_behind_another_size_are_judged_by_themselves(faults: Sequence[str], places: list[str]) -> None:
+    """Where the code around was to pad, an eps behind it had `no effect here`: nothing had compared what it does."""
+    x = np.random.default_rng(0).standard_normal((2, 4, 6, 6)).astype(np.float32)
+    report = padiff.diff(bordered(), bordered(*faults), x)
+    assert [source.candidate.path for source in report.sources] == places, str(report)
+    causes = [str(source.cause) for source in report.sources if (source.candidate.path or "").endswith("norm")]
+    assert causes == ["eps: 1e-05 in the reference, 0.1 in the candidate"] * len(causes), str(report)
+    assert not any("no effect" in note.text for note in report.notes), str(report)

@@ -103,7 +103,7 @@ def _not_fed(alignment: Alignment, found: Sequence[Finding]) -> Iterator[Note]:
 
 
 def _settings(alignment: Alignment, found: Sequence[Finding], compared: Set[int] | None) -> Iterator[Note]:
-    """Yield hyper-parameters that differ without effect, or of which none would show."""
+    """Yield hyper-parameters that differ without effect, or of which none would show, or of what was not compared."""
     named = {f.candidate.path for f in found}
     hidden = any(
         epsilon_of(ours.dtype) != epsilon_of(theirs.dtype) for one in alignment.pairs for ours, theirs in one.made
@@ -113,6 +113,7 @@ def _settings(alignment: Alignment, found: Sequence[Finding], compared: Set[int]
             continue
         seen = compared is None or any(ours.token in compared for ours, _ in pair.made)
         kind = ("setting_hidden" if hidden and compared is not None else "setting") if seen else "setting_unseen"
+        kind = "setting_unfit" if pair.misfits else kind
         for one in contrasts(pair.reference, pair.candidate):
             data = {"name": one.setting, "reference": one.reference, "candidate": one.candidate}
             yield Note(kind, data, place_of(pair.reference), place_of(pair.candidate))

@@ -286,6 +286,10 @@ NOTES: Mapping[str, Phrase] = {
         "{name}: {reference} in the reference, {candidate} in the candidate; what it makes of it was not recorded"
     ),
     "setting": "{name}: {reference} in the reference, {candidate} in the candidate; no effect here",
+    "setting_unfit": (
+        "{name}: {reference} in the reference, {candidate} in the candidate; what it makes of another shape was not "
+        "compared"
+    ),
     "setting_hidden": (
         "{name}: {reference} in the reference, {candidate} in the candidate; no effect shows beside what one side's "
         "casts round"

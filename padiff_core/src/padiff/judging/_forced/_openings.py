@@ -10,14 +10,15 @@ from functools import cached_property, partial
 
 import attrs
 
-from padiff.alignment import Alignment, Pair
-from padiff.forcing import Bench, Check, Reader, Replayed, Spot
+from padiff.alignment import BY_PLACE, Alignment, Pair
+from padiff.forcing import Bench, Check, Reader, Replayed, Spot, value_reader
 from padiff.judging._ends import reshaped_outputs
 from padiff.judging._forced._replays import Replays
 from padiff.judging._shapes import other_shape, sides_described
-from padiff.judging._suspicion import Ruling, Suspicion, value_at
-from padiff.numerics import Array, difference, has_rows, is_suspect, numpy_dtype
-from padiff.report import Evidence, Figures, Verdict
+from padiff.judging._suspicion import Ruling, Suspicion, contrasted, value_at
+from padiff.kinds import CATALOGUE
+from padiff.numerics import ACCUMULATED, Array, difference, epsilon, has_rows, is_suspect, numpy_dtype
+from padiff.report import Evidence, Figures, Phase, Verdict
 
 
 class Openings:
@@ -31,6 +32,14 @@ class Openings:
             if not one.backward and is_suspect(one.difference, numpy_dtype(one.spot.reference.dtype))
         }
         """The tensors of the reference that the candidate's are not, where these are first taken or given."""
+        self._resized = {
+            one.spot.pair: one.spot
+            for one in checks
+            if not one.backward and one.spot.what == "output" and one.spot.reference.shape != one.spot.candidate.shape
+            if one.spot.pair.misfed and one.spot.pair.why != BY_PLACE
+            if not CATALOGUE[one.spot.pair.candidate.module.kind or ""].stochastic
+        }
+        """What layers give in another shape that are given one, and whose parameters belong together."""
         self._fed: Replays[Replayed | None] = Replays.beside(bench.trace.store)
         """A call, and an opening inside of it -> what the call does where that is the reference's value."""
         self._whys: list[tuple[Pair, Pair]] = []
@@ -61,7 +70,7 @@ class Openings:
                 partial(self._given, suspicion.pair, opening),
                 lambda run: 0 if run is None else run.size,
             )
-            if self._is_right(run, read, truth):
+            if self._is_right(run, read, truth) or self._is_reshaped_right(suspicion, run, read, truth):
                 self._whys.append((suspicion.pair, opening[0]))
                 call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
                 name = f"{opening[1].removesuffix('s')} of {opening[0].reference.path}"
@@ -79,11 +88,20 @@ class Openings:
     def explained(self, found: Sequence[Suspicion]) -> list[Suspicion]:
         """Return suspicions without those that follow from what is moved.
 
-        What follows from what its call is given arises there all the same where nothing else tells of that.
+        What follows from what its call is given arises where that comes to have another shape, if nothing else tells of
+        it, or there all the same.
         """
         left = [one for one in found if not self._is_explained(one)]
-        told = self.reshapes or any(one.arises and one.verdict is Verdict.DIFFERS for one in left)
-        return left if told else [attrs.evolve(one, arises=True) for one in left]
+        arising = [one for one in left if one.arises and one.verdict is Verdict.DIFFERS]
+        told = self.reshapes or any(one.ruling.rests_on("other_input", "other_output") for one in arising)
+        return left if told else [self._in_front(one) for one in left]
+
+    def _in_front(self, suspicion: Suspicion) -> Suspicion:
+        """Return the suspicion of what first has another shape in front of a call that is right but for that."""
+        alignment, root = self._bench.alignment, self._bench.alignment.pairs[0]
+        openings = [] if suspicion.arises else _openings(root, suspicion.pair, self._pairs, alignment)
+        first = min(openings, key=_place, default=None)
+        return attrs.evolve(suspicion, arises=True) if first is None else _at(suspicion, first, alignment)
 
     def _is_explained(self, suspicion: Suspicion) -> bool:
         """Return whether a suspicion is of code that is given another size, and follows from what is moved.
@@ -101,6 +119,40 @@ class Openings:
             for owner, opening in self._whys
         )
 
+    def by_themselves(self, found: Sequence[Suspicion]) -> list[Suspicion]:
+        """Return the layers that are given another shape behind what is told, and are wrong by themselves as well."""
+        told = any(one.arises and one.verdict is Verdict.DIFFERS for one in found)
+        known = {one.pair.key for one in found}
+        return [one for one in self._own if one.pair.key not in known] if told else []
+
+    @cached_property
+    def _own(self) -> list[Suspicion]:
+        """Return the layers that make something else of the reference's values, in the shape that its layers make.
+
+        Where settings differ less tells that. How two sides come by another shape (padding in a call of its own, or in
+        the layer's) is the code's around them.
+        """
+        found = []
+        for pair, spot in self._resized.items():
+            truth, alone = self._bench.trace.value(spot.reference), self._with_all_inputs(pair)
+            made = None if alone is None else value_reader(spot, None)(alone, False)
+            if made is None or truth is None or made.shape != truth.shape:
+                continue
+            apart = difference(truth, made)
+            wrong = contrasted(pair) and is_suspect(apart, truth.dtype)
+            if wrong or apart.rel_l2 > ACCUMULATED(epsilon(truth.dtype)):
+                ruling = Ruling(Verdict.DIFFERS, Figures.of(apart), (Evidence("fed_alone"),))
+                found.append(Suspicion(pair, Phase.FORWARD, value_at(spot), ruling))
+        return found
+
+    def _is_reshaped_right(self, suspicion: Suspicion, run: Replayed | None, read: Reader, truth: Array) -> bool:
+        """Return whether a call comes to give the reference's shape, and has a layer inside that is wrong by itself."""
+        if run is None or suspicion.spot is None or suspicion.spot.candidate.shape == truth.shape:
+            return False
+        made = read(run, False)
+        inside = {call.key for call in suspicion.pair.candidate.subtree()}
+        return made is not None and made.shape == truth.shape and any(one.pair.key in inside for one in self._own)
+
     @staticmethod
     def _is_right(run: Replayed | None, read: Reader, truth: Array) -> bool:
         found = None if run is None else read(run, False)
@@ -109,12 +161,13 @@ class Openings:
     def _with_all_inputs(self, pair: Pair) -> Replayed | None:
         """Return what a call that is given another size does by itself with the reference's value instead."""
         fed = copy.copy(pair)
-        fed.inputs = (*pair.inputs, *pair.unfit("inputs"))
+        fed.inputs, fed.outputs = (*pair.inputs, *pair.unfit("inputs")), (*pair.outputs, *pair.misfits)
         if len(fed.inputs) == len(pair.inputs):
             return None
+        bench = attrs.evolve(self._bench, alignment=self._bench.alignment.with_pair(fed))
         return self._fed.get(
             (pair.key, pair.key, "inputs"),
-            lambda: self._bench.tried(fed, False, own=False, backward=False),
+            lambda: bench.tried(fed, False, own=False, backward=False),
             lambda run: 0 if run is None else run.size,
         )
 
