@@ -175,8 +175,8 @@ def test_another_size_that_was_meant_is_no_source_of_what_is_wrong_behind_it(
 class Bordered(rows.Module):
     """A layer whose code pads what a convolution takes, by zeros, or leaves that out; a norm behind it."""
 
-    def __init__(self, border: int, eps: float = 1e-5) -> None:
-        self.conv, self.norm = rows.Conv2d(4, 4, 3), rows.LayerNorm(4, eps)
+    def __init__(self, border: int, eps: float = 1e-5, padding: int = 0) -> None:
+        self.conv, self.norm = rows.Conv2d(4, 4, 3, padding=padding), rows.LayerNorm(4, eps)
         self.border = border
 
     def forward(self, x: Any) -> Any:
@@ -215,3 +215,14 @@ def test_layers_behind_another_size_are_judged_by_themselves(faults: Sequence[st
     causes = [str(source.cause) for source in report.sources if (source.candidate.path or "").endswith("norm")]
     assert causes == ["eps: 1e-05 in the reference, 0.1 in the candidate"] * len(causes), str(report)
     assert not any("no effect" in note.text for note in report.notes), str(report)
+
+
+def test_a_setting_that_nothing_compared_is_not_called_without_effect() -> None:
+    """Who pads, the code or the layer, decides nothing by itself; behind another size nothing shows that it is right."""
+    x = np.random.default_rng(0).standard_normal((2, 4, 6, 6)).astype(np.float32)
+    for first, places, kind in ((1, [], "setting"), (0, ["0.0"], "setting_unfit")):
+        layers = rows.Sequential(Bordered(first), Bordered(1), Bordered(0, padding=1))
+        report = padiff.diff(bordered(), rows.Sequential(layers, HeadRows()), x)
+        assert [source.candidate.path for source in report.sources] == places, str(report)
+        told = {note.kind for note in report.notes if note.candidate is not None and note.candidate.path == "0.2.conv"}
+        assert kind in told, str(report)

@@ -158,14 +158,11 @@ def _compared(
             known = Matching(sides[0], sides[1], specials, resolved, whole).matched(evidence_of(sides, meter))
         assert known is not None
         known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
-        if (sliced := in_slices(known.alignment, (sides[0].trace, sides[1].trace))) is not None:
-            traces, told = sliced
-            sides = both = attrs.evolve(sides[0], trace=traces[0]), attrs.evolve(sides[1], trace=traces[1])
-            notes += [note for note in told if note not in notes]
-            meter = Meter(sides, by)
-            known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
-        if (ended := without_last_functions(known.alignment, (sides[0].trace, sides[1].trace))) is not None:
-            traces, told = ended
+        for read_otherwise in (in_slices, without_last_functions):
+            otherwise = read_otherwise(known.alignment, (sides[0].trace, sides[1].trace))
+            if otherwise is None:
+                continue
+            traces, told = otherwise
             sides = both = attrs.evolve(sides[0], trace=traces[0]), attrs.evolve(sides[1], trace=traces[1])
             notes += [note for note in told if note not in notes]
             meter = Meter(sides, by)

@@ -2,7 +2,7 @@
 
 from padiff.forcing._bench import Bench, Disturbed, Noisy, Reader, Reordered, gradient_reader, value_reader
 from padiff.forcing._checks import Assess, Assessment, Check, Observed, Spot, Values, with_zeros
-from padiff.forcing._divided import Divided, Division, Gathered, Place, Share, Summand, divided
+from padiff.forcing._divided import Divided, Division, Picked, Place, Share, Summand, divided
 from padiff.forcing._led import with_calls_of
 from padiff.forcing._masks import is_turned, says_the_same
 from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayRequest, Slotted

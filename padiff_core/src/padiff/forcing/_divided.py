@@ -82,7 +82,7 @@ class Summand:
 
 
 @attrs.frozen
-class Gathered:
+class Picked:
     """Some rows of a value, all axes in front of which are joined in one."""
 
     axes: int
@@ -94,7 +94,7 @@ class Gathered:
     """Whether others than these may get a gradient, too."""
 
     @property
-    def shared(self) -> Gathered:
+    def shared(self) -> Picked:
         """Return them of what more than these calls may take."""
         return attrs.evolve(self, grown=True)
 
@@ -124,7 +124,7 @@ class Scaled:
         return found
 
 
-Part = Share | Summand | Gathered
+Part = Share | Summand | Picked
 
 
 @attrs.frozen
@@ -201,7 +201,7 @@ class Divided:
             self._next += 1
             token = self._tokens[leaf.token, part] = self._next
             self.parts[token] = leaf.token, part
-            grown = isinstance(part, Share | Gathered) and part.grown
+            grown = isinstance(part, Share | Picked) and part.grown
             for named, how, known in (
                 (self.trace.values, part, True),
                 (self.trace.gradients, Scaled(part.times) if isinstance(part, Summand) else part, not grown),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 import numpy as np
 
-from padiff.forcing import Division, Gathered, Share
+from padiff.forcing import Division, Picked, Share
 from padiff.numerics import NEGLIGIBLE, SAME, Array, difference, epsilon_of
 from padiff.refinement._cut_calls import Traces, is_trained
 from padiff.trace import Call, Leaf, Summary, Trace
@@ -40,7 +40,7 @@ def _is_same(whole: Call, part: Call, traces: Traces, cut: Mapping[int, Sequence
     return bool(found) and all(found)
 
 
-def is_held(gradient: Array, part: Share | Gathered) -> bool:
+def is_held(gradient: Array, part: Share | Picked) -> bool:
     """Return whether all of a gradient lies in a part of it, but for what rounding leaves elsewhere."""
     whole, own = (float(np.square(one, dtype=np.float64).sum()) for one in (gradient, part.read(gradient)))
     return whole - own <= NEGLIGIBLE(epsilon_of(gradient.dtype.name)) * whole

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from padiff.alignment import Alignment, partners, same_sort
-from padiff.forcing import Division, Gathered, Place, Share
+from padiff.forcing import Division, Picked, Place, Share
 from padiff.grouping import grouped
 from padiff.refinement._cut_calls import Traces
 from padiff.refinement._cut_short import is_held
@@ -45,7 +45,7 @@ def gathered_rows(alignment: Alignment, traces: Traces) -> Iterator[tuple[int, D
             yield side, Division((Share(0, 0, 1),), inside, frozenset(places), places), note
 
 
-def _rows(whole: Call, part: Call, trace: Trace) -> Gathered | None:
+def _rows(whole: Call, part: Call, trace: Trace) -> Picked | None:
     """Return which rows of what a call gives get a gradient, where another one gives as many."""
     for ours, theirs in zip(whole.outputs, part.outputs, strict=False):
         axes, gradient = len(ours.shape) - len(theirs.shape) + 1, trace.gradient(ours)
@@ -54,12 +54,12 @@ def _rows(whole: Call, part: Call, trace: Trace) -> Gathered | None:
         count = math.prod(ours.shape[:axes])
         rows = np.flatnonzero(gradient.reshape(count, -1).any(1))
         if len(rows) == theirs.shape[0] < count and ours.shape[axes:] == theirs.shape[1:]:
-            return Gathered(axes, count, tuple(map(int, rows)))
+            return Picked(axes, count, tuple(map(int, rows)))
     return None
 
 
 def _picked(
-    whole: Call, part: Call, pairs: Sequence[tuple[Call, Call]], what: str, rows: Gathered
+    whole: Call, part: Call, pairs: Sequence[tuple[Call, Call]], what: str, rows: Picked
 ) -> Iterator[tuple[Place, Leaf]]:
     """Yield the tensors of a call, and of those inside, of which the other side's have the rows."""
     for ours, theirs in _inside(whole, part, pairs):
@@ -77,5 +77,5 @@ def _inside(whole: Call, part: Call, pairs: Sequence[tuple[Call, Call]]) -> Iter
             yield from zip(calls, theirs.get(other, ()), strict=False)
 
 
-def _is_picked(ours: Leaf, theirs: Leaf, rows: Gathered) -> bool:
+def _is_picked(ours: Leaf, theirs: Leaf, rows: Picked) -> bool:
     return same_sort(ours, theirs) and ours.shape != theirs.shape and rows.fits(ours.shape, theirs.shape)

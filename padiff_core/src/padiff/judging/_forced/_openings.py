@@ -17,7 +17,7 @@ from padiff.judging._forced._replays import Replays
 from padiff.judging._shapes import other_shape, sides_described
 from padiff.judging._suspicion import Ruling, Suspicion, contrasted, value_at
 from padiff.kinds import CATALOGUE
-from padiff.numerics import ACCUMULATED, Array, difference, epsilon, has_rows, is_suspect, numpy_dtype
+from padiff.numerics import ACCUMULATED, Array, difference, epsilon, epsilon_of, has_rows, is_suspect, numpy_dtype
 from padiff.report import Evidence, Figures, Phase, Verdict
 
 
@@ -32,14 +32,6 @@ class Openings:
             if not one.backward and is_suspect(one.difference, numpy_dtype(one.spot.reference.dtype))
         }
         """The tensors of the reference that the candidate's are not, where these are first taken or given."""
-        self._resized = {
-            one.spot.pair: one.spot
-            for one in checks
-            if not one.backward and one.spot.what == "output" and one.spot.reference.shape != one.spot.candidate.shape
-            if one.spot.pair.misfed and one.spot.pair.why != BY_PLACE
-            if not CATALOGUE[one.spot.pair.candidate.module.kind or ""].stochastic
-        }
-        """What layers give in another shape that are given one, and whose parameters belong together."""
         self._fed: Replays[Replayed | None] = Replays.beside(bench.trace.store)
         """A call, and an opening inside of it -> what the call does where that is the reference's value."""
         self._whys: list[tuple[Pair, Pair]] = []
@@ -133,8 +125,8 @@ class Openings:
         the layer's) is the code's around them.
         """
         found = []
-        for pair, spot in self._resized.items():
-            truth, alone = self._bench.trace.value(spot.reference), self._with_all_inputs(pair)
+        for spot in self._resized():
+            pair, truth, alone = spot.pair, self._bench.trace.value(spot.reference), self._with_all_inputs(spot.pair)
             made = None if alone is None else value_reader(spot, None)(alone, False)
             if made is None or truth is None or made.shape != truth.shape:
                 continue
@@ -144,6 +136,16 @@ class Openings:
                 ruling = Ruling(Verdict.DIFFERS, Figures.of(apart), (Evidence("fed_alone"),))
                 found.append(Suspicion(pair, Phase.FORWARD, value_at(spot), ruling))
         return found
+
+    def _resized(self) -> Iterator[Spot]:
+        """Yield what layers give in another shape that are given one, and whose parameters belong together."""
+        for pair in self._bench.alignment.pairs:
+            kind = CATALOGUE.get(pair.candidate.module.kind or "")
+            told = kind is not None and not kind.stochastic and pair.misfed and pair.why != BY_PLACE
+            for i, j in pair.misfits if told else ():
+                leaves = pair.reference.outputs[i], pair.candidate.outputs[j]
+                if epsilon_of(leaves[0].dtype):
+                    yield Spot("output", pair, pair, ("start", "end"), *leaves)
 
     def _is_reshaped_right(self, suspicion: Suspicion, run: Replayed | None, read: Reader, truth: Array) -> bool:
         """Return whether a call comes to give the reference's shape, and has a layer inside that is wrong by itself."""
