@@ -218,7 +218,7 @@ def test_layers_behind_another_size_are_judged_by_themselves(faults: Sequence[st
 
 
 def test_a_setting_that_nothing_compared_is_not_called_without_effect() -> None:
-    """Who pads, the code or the layer, decides nothing by itself; behind another size nothing shows that it is right."""
+    """Who pads, the code or the layer, decides nothing; behind another size nothing shows that it is right."""
     x = np.random.default_rng(0).standard_normal((2, 4, 6, 6)).astype(np.float32)
     for first, places, kind in ((1, [], "setting"), (0, ["0.0"], "setting_unfit")):
         layers = rows.Sequential(Bordered(first), Bordered(1), Bordered(0, padding=1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -88,8 +87,7 @@ class TorchModel(HookedModel):
 
     def register(self, native: Any, name: str, end: Callable[..., Any]) -> Callable[[], Any]:
         """Register a hook, which a script's torch.compile around the model calls and does not trace."""
-        dynamo = sys.modules.get("torch._dynamo")
-        return super().register(native, name, end if dynamo is None else dynamo.disable(end))
+        return super().register(native, name, TORCH.untraced(end))
 
     def enter(self, listener: Listener, module: Module, native: Any, args: Any, kwargs: Any) -> Any:
         """Report that a call begins; raise `UnwatchableModel` while a graph is captured: nothing has values."""

@@ -28,12 +28,16 @@ class _Mode(TorchFunctionMode):
     def __init__(self, intercept: Intercept) -> None:
         super().__init__()
         self._intercept = intercept
+        self._lead = TORCH.untraced(self._led)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._lead(function, args, kwargs or {})
+
+    def _led(self, function: Any, args: Any, kwargs: Any) -> Any:
         # Within vmap and its like tensors have no values of their own.
         if _is_left_alone(function) or TORCH.within_transform():
-            return handed_on(function, args, kwargs or {})
-        return self._intercept(function, _name(function), args, kwargs or {})
+            return handed_on(function, args, kwargs)
+        return self._intercept(function, _name(function), args, kwargs)
 
 
 def intercept_functions(model: Any, intercept: Intercept) -> Hook:

@@ -7,6 +7,7 @@ no public one replaces, each with its reason, and with what padiff does where it
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -176,6 +177,13 @@ class Torch(Offers):
         """Return what torch gave its generator of checkpoints: function, whether to keep random states, arguments."""
         assert self._checkpoint is not None
         return given_to(self._checkpoint, given, named)
+
+    @staticmethod
+    def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that torch.compile calls, where it is in use, and does not trace."""
+        dynamo = sys.modules.get("torch._dynamo")
+        found: Callable[..., Any] = function if dynamo is None else dynamo.disable(function)
+        return found
 
     def take_out(self, mode: Any) -> None:
         """End a function mode wherever it lies among others: one that the user's code has opened since stays open."""
