@@ -28,21 +28,21 @@ class _Mode(TorchFunctionMode):
     def __init__(self, intercept: Intercept) -> None:
         super().__init__()
         self._intercept = intercept
-        self._lead = TORCH.untraced(self._led)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._lead(function, args, kwargs or {})
-
-    def _led(self, function: Any, args: Any, kwargs: Any) -> Any:
         # Within vmap and its like tensors have no values of their own.
         if _is_left_alone(function) or TORCH.within_transform():
-            return handed_on(function, args, kwargs)
-        return self._intercept(function, _name(function), args, kwargs)
+            return handed_on(function, args, kwargs or {})
+        return self._intercept(function, _name(function), args, kwargs or {})
 
 
 def intercept_functions(model: Any, intercept: Intercept) -> Hook:
-    """Let ``intercept`` be called in place of torch's functions, in whatever code, until the hook is closed."""
-    mode = _Mode(intercept)
+    """Let ``intercept`` be called in place of torch's functions, in whatever code, until the hook is closed.
+
+    A script's torch.compile calls the mode and does not trace it.
+    """
+    untraced = TORCH.untraced(_Mode.__torch_function__)
+    mode = type(_Mode.__name__, (_Mode,), {"__torch_function__": untraced})(intercept)
     mode.__enter__()
     return Hook(lambda: TORCH.take_out(mode))
 
