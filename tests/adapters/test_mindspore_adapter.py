@@ -486,6 +486,37 @@ def test_what_casts_automatically_is_right_but_for_its_types(level: str, epsilon
     assert all(str(one.cause).endswith(cause) for one in report.sources), report
 
 
+@pytest.mark.parametrize("fault", ["", "activation"])
+def test_a_script_with_automatic_casts_is_right_but_for_its_types(tmp_path: Path, fault: str) -> None:
+    """Its layers give float32, for their biases are added in it: the first one was a source."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4))
+    inner = nn.ReLU() if fault else nn.GELU(approximate=False)
+    plain = nn.SequentialCell(nn.Dense(8, 16), inner, nn.LayerNorm((16,), epsilon=1e-5), nn.Dense(16, 4))
+    padiff.transfer(model, plain)
+    casting = mindspore.amp.auto_mixed_precision(plain, "auto")
+    given = [np.random.default_rng(seed).standard_normal((8, 8), dtype=np.float32) for seed in range(2)]
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with padiff.record(model, tmp_path / "a", optimizer=optimizer) as recorder:
+        for x in given:
+            optimizer.zero_grad()
+            loss = (model(torch.from_numpy(x)) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss.item())
+    other = nn.SGD(casting.trainable_params(), 0.1)
+    step = mindspore.value_and_grad(lambda x: (casting(x) ** 2).mean(), None, casting.trainable_params())
+    with padiff.record(casting, tmp_path / "b", optimizer=other) as recorder:
+        for x in given:
+            loss, gradients = step(mindspore.Tensor(x))
+            other(gradients)
+            recorder.step(float(loss))
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is not bool(fault), report
+    assert [one.candidate.path for one in report.sources] == ["1"] * bool(fault), report
+    assert "as far as float16 shows" in str(report)
+
+
 def test_lifted_names_what_it_cannot_do() -> None:
     with pytest.raises(LiftError, match="float99"), ADAPTER.wrap(Block()).lifted("float99"):
         pass

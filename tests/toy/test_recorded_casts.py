@@ -33,6 +33,18 @@ class Layer(rows.Linear):
         return cast(functional.linear(short, weight.transpose(1, 0), self.bias), ml_dtypes.bfloat16)
 
 
+class Wide(Layer):
+    """A layer whose product alone is cast, as MindSpore's automatic casts do: with its bias it looks like float32."""
+
+    def forward(self, x: Any) -> Any:
+        if not self.low:
+            return rows.Linear.forward(self, x)
+        short, weight = (cast(cast(one, self.dtype), np.float32) for one in (x, self.weight))
+        return cast(cast(short @ weight.transpose(1, 0), self.dtype), np.float32) + self.bias
+
+    dtype: Any = np.float16
+
+
 class Block(rows.Module):
     """A residual block: what it adds up, and what norms make of it, is never cast."""
 
@@ -111,6 +123,78 @@ def test_casts_of_one_side_are_no_fault(tmp_path: Path, low: tuple[bool, bool], 
     assert {note.data["reference"], note.data["candidate"]} == {"float32", "bfloat16"}
     assert note.data["modules"][0] == "blocks.0.up"
     assert "a loss that sends up to 0.0078 more in the mean" in str(report)
+
+
+class Table(rows.Embedding):
+    """A table whose rows may be scaled."""
+
+    times = np.float32(1)
+
+    def forward(self, ids: Any) -> Any:
+        return super().forward(ids) * self.times
+
+
+class Hidden(rows.Module):
+    """Layers that give float32 whatever they compute in, and norms that do compute in it."""
+
+    def __init__(self, dtype: Any = np.float32, fault: str = "") -> None:
+        self.table = Table(20, SIZE)
+        self.table.times = np.float32(1.002 if fault == "table" else 1)
+        self.layers, self.norms = (rows.Sequential(*(one(SIZE, SIZE) for _ in range(3))) for one in (Wide, _normed))
+        for layer in self.layers:
+            layer.low, layer.dtype = dtype != np.float32, dtype
+        self.norms[1].eps = 0.5 if fault == "eps" else 1e-5
+        self.share = np.float32(1.1 if fault == "share" else 1)
+
+    def forward(self, ids: Any) -> Any:
+        x = self.table(ids)
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            x = x + layer(norm(x)) * (self.share if layer is self.layers[1] else np.float32(1))
+        return x
+
+
+def _normed(size: int, _: int) -> rows.Module:
+    return rows.LayerNorm(size)
+
+
+def hidden(folder: Path, dtypes: tuple[Any, Any], fault: str = "", values: Any = "tensors") -> padiff.Report:
+    np.random.seed(0)
+    models = Hidden(dtypes[0]), Hidden(dtypes[1], fault)
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        other.data[...] = one.data
+    for model, name in zip(models, "ab", strict=True):
+        optimizer, rng = rows.SGD(model.parameters(), 0.01), np.random.default_rng(1)
+        with padiff.record(model, folder / name, optimizer=optimizer, values=values) as recorder:
+            for _ in range(3):
+                out = model(rng.integers(0, 20, 32))
+                loss = ((out - rng.standard_normal((32, SIZE), dtype=np.float32)) * out).mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.clear()
+                recorder.step(float(loss.data))
+    return padiff.compare(folder / "a", folder / "b")
+
+
+@pytest.mark.parametrize("values", ["tensors", "summary", "sketch"])
+@pytest.mark.parametrize("dtypes", [(np.float32, np.float16), (ml_dtypes.bfloat16, np.float32)])
+def test_layers_that_cast_inside_and_give_float32_are_no_fault(
+    tmp_path: Path, dtypes: tuple[Any, Any], values: str
+) -> None:
+    """The type of what they give was taken for that in which they compute: the first layer was a source."""
+    report = hidden(tmp_path, dtypes, values=values)
+    assert report.aligned, str(report)
+    (note,) = (note for note in report.notes if note.kind == "unlike_casts")
+    assert note.data["modules"] == [f"layers.{n}" for n in range(3)], note
+    assert [note.data["reference"], note.data["candidate"]] == [np.dtype(one).name for one in dtypes]
+
+
+@pytest.mark.parametrize(("fault", "path"), [("table", "table"), ("eps", "norms.1"), ("share", "")])
+@pytest.mark.parametrize("dtypes", [(np.float32, np.float16), (np.float16, np.float16), (np.float16, np.float32)])
+def test_what_casts_inside_of_layers_excuses_no_fault_elsewhere(
+    tmp_path: Path, dtypes: tuple[Any, Any], fault: str, path: str
+) -> None:
+    sources = hidden(tmp_path, dtypes, fault).sources
+    assert [one.candidate.path for one in sources] == [path], sources
 
 
 @pytest.mark.parametrize(("fault", "path"), [("scale", "blocks.2"), ("eps", "blocks.2.norm")])

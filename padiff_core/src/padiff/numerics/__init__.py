@@ -51,6 +51,7 @@ from padiff.numerics._rounding import (
     epsilon_of,
     is_coarse,
     is_suspect,
+    narrowest,
     relative,
 )
 from padiff.numerics._sketch import BLOCK, SKETCH_ERROR, Sketcher, sketch, work_of

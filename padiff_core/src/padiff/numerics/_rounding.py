@@ -16,7 +16,7 @@ import attrs
 import ml_dtypes
 import numpy as np
 
-from padiff.numerics._dtypes import numpy_dtype
+from padiff.numerics._dtypes import Array, numpy_dtype
 from padiff.numerics._figures import Difference
 
 FLOAT32 = float(np.finfo(np.float32).eps)
@@ -41,6 +41,10 @@ JITTERS = (2.0**-36, 2.0**-7)
 """Relative disturbances that show whether a value follows from what is disturbed: one that comes through float64 and
 through nothing narrower, which most values need no more than; one above bfloat16's epsilon."""
 _DRAWS = range(4, 33, 4)
+_NARROW = {11: "float16", 8: "bfloat16"}
+"""Digits of a significand -> the type that has so many."""
+_ENOUGH, _LAST = 16, 0.25
+"""How many values, and what share of them that needs the last digit, tell in which type they were rounded."""
 _COARSE = 2.0**-13
 """Machine epsilon above which rounding hides faults."""
 
@@ -250,6 +254,20 @@ def epsilon(dtype: np.dtype[Any]) -> float:
 def epsilon_of(*dtypes: str) -> float:
     """Return the largest machine epsilon among dtypes, given by numpy's or ml_dtypes' names; 0 for exact ones."""
     return max((epsilon(numpy_dtype(name)) for name in dtypes), default=0.0)
+
+
+def narrowest(few: Array) -> str | None:
+    """Return the type, narrower than float32, that a sample of values was rounded to; None where to none.
+
+    Half of what is rounded to a type needs its last digit, in the mean; whole numbers, and powers of two, need fewer.
+    """
+    values = few[np.isfinite(few) & (few != 0)]
+    if values.size < _ENOUGH:
+        return None
+    digits = np.abs(np.frexp(values)[0] * 2.0**53).astype(np.int64)
+    needed = 53 - np.log2(digits & -digits)
+    name = _NARROW.get(int(needed.max()))
+    return name if np.mean(needed == needed.max()) > _LAST else None
 
 
 def is_coarse(eps: float) -> bool:

@@ -123,11 +123,12 @@ class Leaps:
         """Judge a value where it is first seen, and let whoever takes it know of it."""
         key = spot.reference.token, spot.candidate.token
         if key not in self._values:
-            size = self.size(spot.reference, spot.candidate)
+            size, types = self.size(spot.reference, spot.candidate), self.meter.types(spot)
             self._values[key] = Level()
             if size is not None:
                 self.compared.add(key[0])
-                self._values[key] = Level(size.error, cast=cast_of(spot.reference, spot.candidate) * bool(size.error))
+                size = attrs.evolve(size, eps=max(size.eps, epsilon_of(*types) * bool(size.eps)))
+                self._values[key] = Level(size.error, cast=cast_of(*types) * bool(size.error))
                 yield from self._judged(spot, size, self._values[key])
             elif spot.owner is not None:  # not kept: it may differ as much as what it was made of
                 self._values[key].add(self.levels[spot.owner.key])
@@ -306,7 +307,7 @@ class Leaps:
             sure = spot.owner is None and not known.error and is_coarse(size.eps)  # a loss, of equal outputs
             ruling, source = self._by_leap(size, known, NEGLIGIBLE_GRADIENT, NEGLIGIBLE_SENT if sure else SAME)
             level = self._sent[key] = Level(
-                size.error, eps=size.eps, cast=max(known.cast, cast_of(spot.reference, spot.candidate))
+                size.error, eps=size.eps, cast=max(known.cast, cast_of(spot.reference.dtype, spot.candidate.dtype))
             )
             if how is not None and ruling.verdict not in AGREEING:
                 ruling, source = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence(how),)), False

@@ -17,7 +17,7 @@ from padiff.numerics import ACCUMULATION, SAME, epsilon_of
 from padiff.parameters import Correspondence, Link
 from padiff.paths import upwards
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase
-from padiff.trace import Call, Key, Leaf, Trace
+from padiff.trace import Call, Key, Trace
 
 
 @attrs.frozen
@@ -156,9 +156,9 @@ _Met = tuple[Spot, Level, tuple[Level, ...]]
 """A place, what the gradient there is made of, and who is to know of it."""
 
 
-def cast_of(ours: Leaf, theirs: Leaf) -> float:
-    """Return the epsilon of the coarser type of a value that both sides hold in other types; 0 where in one."""
-    return 0.0 if ours.dtype == theirs.dtype else epsilon_of(ours.dtype, theirs.dtype)
+def cast_of(ours: str, theirs: str) -> float:
+    """Return the epsilon of the coarser type of a value that both sides make in other types; 0 where in one."""
+    return 0.0 if ours == theirs else epsilon_of(ours, theirs)
 
 
 def drift_of(meter: Meter, known: Correspondence, when: When = "before") -> Drift:

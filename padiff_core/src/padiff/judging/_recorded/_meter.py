@@ -16,6 +16,7 @@ from padiff.alignment import Alignment
 from padiff.errors import PadiffError, WorkerError
 from padiff.forcing import RecordedSide, Spot
 from padiff.judging._recorded._cache import Measurements
+from padiff.judging._recorded._computed_in import Types, types_of
 from padiff.judging._recorded._parameter_values import GRADIENTS, Kept, When, both_of, kept_by, with_nothing
 from padiff.judging._recorded._value_pairs import ValuePair, measured
 from padiff.judging._sizes import Held, Size, held, magnitude, projected, size_of
@@ -23,7 +24,7 @@ from padiff.judging._tolerance import Rule
 from padiff.numerics import Array, is_suspect, numpy_dtype
 from padiff.parameters import Correspondence, Link
 from padiff.parameters import Held as HeldParameter
-from padiff.trace import ParameterRecord, Trace
+from padiff.trace import Key, ParameterRecord, Trace
 
 _BATCH = 32 << 20
 """Bytes that a worker reads for one request."""
@@ -83,6 +84,8 @@ class Meter:
         self._stepped: tuple[ByPath, ByPath] | None = None
         self.cleared: tuple[set[str], set[str]] = set(), set()
         """Of each side, the parameters whose gradients were cleared in front of the last pass: see `cleared_alike`."""
+        self.computing: Mapping[Key, Types] = {}
+        """In which types calls compute that are narrower than what they give: see `computed_in`."""
 
     def size(self, ours: int | None, theirs: int | None, *, awaited: bool = False) -> Size | None:
         """Return how far apart the values of two keys are; None where one was not kept, and is not ``awaited`` either.
@@ -135,6 +138,10 @@ class Meter:
         """Return, of each side, whether gradients of a parameter were ``cleared``."""
         paths = [one.parameter.path for one in link.references], [link.candidate.parameter.path]
         return [any(path in own for path in held) for held, own in zip(paths, self.cleared, strict=True)]
+
+    def types(self, spot: Spot) -> Types:
+        """Return in which types a value of matched calls was made on both sides."""
+        return types_of(spot.reference, spot.candidate, spot.owner, self.computing)
 
     def of_spot(self, spot: Spot) -> tuple[Held, Held]:
         """Return what both sides hold of a value of matched calls."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from padiff.alignment import Alignment
 from padiff.judging._optimizer_step import contrast, numbers_of
+from padiff.judging._recorded._computed_in import Types, types_of
 from padiff.judging._recorded._levels import cast_of
 from padiff.judging._recorded._meter import Meter
 from padiff.numerics import SAME, epsilon_of
 from padiff.parameters import Correspondence, Link
 from padiff.report import SIDES, Finding, Note
-from padiff.trace import Trace
+from padiff.trace import Key, Trace
 
 
 def unlike_scripts(traces: tuple[Trace, Trace]) -> Iterator[Note]:
@@ -25,12 +26,12 @@ def unlike_scripts(traces: tuple[Trace, Trace]) -> Iterator[Note]:
         yield Note("loss_of_one_side", {"side": given[0]})
 
 
-def unlike_casts(alignment: Alignment) -> Iterator[Note]:
+def unlike_casts(alignment: Alignment, computing: Mapping[Key, Types]) -> Iterator[Note]:
     """Yield the modules that one side alone computes in a coarser type."""
-    cast = [(pair, both) for pair in alignment.pairs for both in pair.made if cast_of(*both)]
+    made = ((pair, types_of(*both, pair, computing)) for pair in alignment.pairs for both in pair.made)
+    cast = [(pair, both) for pair, both in made if cast_of(*both)]
     if cast:
-        both = max((both for _, both in cast), key=lambda one: cast_of(*one))
-        types = {side: leaf.dtype for side, leaf in zip(SIDES, both, strict=True)}
+        types = dict(zip(SIDES, max((both for _, both in cast), key=lambda one: cast_of(*one)), strict=True))
         paths = dict.fromkeys(pair.candidate.path for pair, _ in cast)
         coarser = max(types.values(), key=epsilon_of)
         eps = epsilon_of(coarser)

@@ -23,6 +23,7 @@ from padiff.judging._parts import part_notes
 from padiff.judging._recorded._alike import likened_here
 from padiff.judging._recorded._changed_weights import beside_changed_weights, else_of_changed_weights
 from padiff.judging._recorded._cleared import cleared_alike
+from padiff.judging._recorded._computed_in import computed_in
 from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._levels import Drift, drift_of, is_explained, timed
@@ -119,6 +120,7 @@ class Recorded(Gathered):
         self.forward_only = None if self.backward else why
         meter = self._meter(sides, known, started, backward=why is None)
         meter.cleared = cleared_alike(meter, known)
+        meter.computing = computed_in(meter.kept("gradient"), known)
         drifts = Drift() if first else drift_of(meter, known), drift_of(meter, known, "updated")
         # Where something was found before, that moved the weights, and no rounding.
         drift, after = (attrs.evolve(one, modules={}) if differed else one for one in drifts)
@@ -163,7 +165,7 @@ class Recorded(Gathered):
                 *constant_notes(known),
                 *notes_of(alignment, found, leaps.compared),
                 *unlike_scripts(traces),
-                *unlike_casts(alignment),
+                *unlike_casts(alignment, meter.computing),
                 *unlike_buffers(meter, known),
                 *other_bytes(alignment, traces),
             ]
