@@ -161,8 +161,9 @@ EXACT = Threshold(
     "8 ε",
     lambda eps: 8 * eps,
     "weights after one step of the same optimizer from equal gradients; large numbers of a mask; an "
-    "arrangement of weights or calls that none outdoes",
-    "",
+    "arrangement of weights or calls that none outdoes; what one call makes of the same in a recorded run, in a coarse "
+    "type",
+    "by hand in one call, in bfloat16, twelve layers of a transformer are off by 1.3 ε, an LSTM of 100 steps by 0.5 ε",
 )
 ACCUMULATED = Threshold(
     "ACCUMULATED",

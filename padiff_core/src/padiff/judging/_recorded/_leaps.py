@@ -17,7 +17,7 @@ from padiff.forcing import Check, Spot
 from padiff.judging._causes import OF_STATE
 from padiff.judging._cuts import cut_side
 from padiff.judging._recorded._gradients import Sums, given, is_awaited, is_frozen, is_told, sender, tells_nothing
-from padiff.judging._recorded._levels import Drift, Ends, Level, Takers, cast_of, is_behind
+from padiff.judging._recorded._levels import Drift, Ends, Level, Takers, cast_of, is_behind, most_of_code
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._sent_alike import of_each_row
@@ -216,7 +216,7 @@ class Leaps:
         if shown and size.error > max(FLOORS * known.error, sure) and not known.random:
             evidence = Evidence.of("setting_shows", known=known.error, made=size.error)
             return Ruling(Verdict.DIFFERS, figures, (evidence,)), True
-        return self._by_leap(size, known, NEGLIGIBLE, RANDOM if alone else SAME)
+        return self._by_leap(size, known, NEGLIGIBLE, most_of_code(size.eps, alone=alone))
 
     def _by_leap(
         self, size: Size, known: Level, negligible: Threshold, most: Threshold = SAME, times: float = FLOORS

@@ -13,7 +13,7 @@ from padiff.grouping import grouped
 from padiff.judging._findings import pair_of
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
-from padiff.numerics import ACCUMULATION, SAME, epsilon_of
+from padiff.numerics import ACCUMULATION, EXACT, RANDOM, SAME, Threshold, epsilon_of, is_coarse
 from padiff.parameters import Correspondence, Link
 from padiff.paths import upwards
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase
@@ -159,6 +159,14 @@ _Met = tuple[Spot, Level, tuple[Level, ...]]
 def cast_of(ours: str, theirs: str) -> float:
     """Return the epsilon of the coarser type of a value that both sides make in other types; 0 where in one."""
     return 0.0 if ours == theirs else epsilon_of(ours, theirs)
+
+
+def most_of_code(eps: float, *, alone: bool) -> Threshold:
+    """Return what tells how far apart code may make of the same what it gives; ``alone``: a single layer's.
+
+    What it is given differs by little in a coarse type, too: its own rounding is no more than a few epsilons.
+    """
+    return EXACT if is_coarse(eps) else RANDOM if alone else SAME
 
 
 def drift_of(meter: Meter, known: Correspondence, when: When = "before") -> Drift:
