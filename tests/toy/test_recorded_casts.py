@@ -232,6 +232,13 @@ def test_what_both_sides_cast_excuses_no_small_fault(tmp_path: Path) -> None:
     assert source.candidate.path == "blocks.2"
 
 
+@pytest.mark.parametrize("fault", ["", "scale", "eps"])
+def test_kernels_that_round_one_type_apart_are_no_fault(tmp_path: Path, fault: str) -> None:
+    """What norms in float32 make of it differed, and nothing was a source; a fault that is no rounding shows still."""
+    report = compared(tmp_path, low=(True, True), parts=2, fault=fault)
+    assert report.aligned is not bool(fault), str(report)
+
+
 class Gated(rows.Module):
     """Layers between which a model's own code computes, all in a narrow type on a side that casts."""
 

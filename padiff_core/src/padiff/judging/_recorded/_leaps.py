@@ -184,7 +184,7 @@ class Leaps:
         ruling, source = self._ruled(owner, size, known)
         level.eps, level.cast = size.eps, max(level.cast, known.cast)
         level.random, level.drift = known.random or ruling.verdict is Verdict.STOCHASTIC, known.drift
-        level.rounded = min(size.error, FLOORS * known.rounded) if ruling.verdict is Verdict.ROUNDING else 0.0
+        level.rounded = known.rounded_to(size, level.cast) if ruling.verdict is Verdict.ROUNDING else 0.0
         level.differs = ruling.verdict is Verdict.DIFFERS
         level.vaguely(known, size.least)
         if ruling.verdict not in AGREEING:

@@ -13,7 +13,8 @@ from padiff.grouping import grouped
 from padiff.judging._findings import pair_of
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
-from padiff.numerics import ACCUMULATION, EXACT, RANDOM, SAME, Threshold, epsilon_of, is_coarse
+from padiff.judging._sizes import Size
+from padiff.numerics import ACCUMULATION, EXACT, FLOORS, RANDOM, SAME, Threshold, epsilon_of, is_coarse
 from padiff.parameters import Correspondence, Link
 from padiff.paths import upwards
 from padiff.report import SIDES, Cause, Evidence, Finding, Phase
@@ -68,6 +69,14 @@ class Level:
         if least:
             self.add(known)
             self.least = True
+
+    def rounded_to(self, size: Size, cast: float) -> float:
+        """Return how far apart by rounding alone a value is that is made of this.
+
+        Where both sides ``cast`` alike, their kernels may still round apart what they give in a coarse type.
+        """
+        own = size.eps if is_coarse(size.eps) and not cast and size.error <= size.eps else 0.0
+        return min(size.error, max(FLOORS * self.rounded, own))
 
     @property
     def consequence(self) -> Evidence:
