@@ -517,6 +517,29 @@ def test_a_script_with_automatic_casts_is_right_but_for_its_types(tmp_path: Path
     assert "as far as float16 shows" in str(report)
 
 
+@pytest.mark.parametrize("level", ["O0", "auto"])
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-1])
+def test_an_evaluation_with_automatic_casts_is_right_but_for_its_types(
+    tmp_path: Path, level: str, epsilon: float
+) -> None:
+    """Without gradients the casts tell in which type layers compute, and no norm is excused by them."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4)).eval()
+    plain = nn.SequentialCell(nn.Dense(8, 16), nn.LayerNorm((16,), epsilon=epsilon), nn.Dense(16, 4)).set_train(False)
+    padiff.transfer(model, plain)
+    casting = mindspore.amp.auto_mixed_precision(plain, level)
+    x = np.random.default_rng(0).standard_normal((8, 8), dtype=np.float32)
+    for name, net, given in (("a", model, torch.from_numpy(x)), ("b", casting, mindspore.Tensor(x))):
+        with padiff.record(net, tmp_path / name) as recorder, torch.no_grad():
+            net(given)
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [one.candidate.path for one in report.sources] == ["1"] * (epsilon > 1e-5), report
+    assert report.aligned is (epsilon == 1e-5), report
+    modules = [note.data["modules"] for note in report.notes if note.kind == "unlike_casts"]
+    assert modules == [["0", "2"]] * (level == "auto"), report
+
+
 def test_lifted_names_what_it_cannot_do() -> None:
     with pytest.raises(LiftError, match="float99"), ADAPTER.wrap(Block()).lifted("float99"):
         pass

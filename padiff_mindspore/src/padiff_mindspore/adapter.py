@@ -77,6 +77,12 @@ class MindSporeAdapter(FrameworkAdapter):
         lists = on.get_white_list(), on.get_black_list()
         return partial(mindspore.train.amp.AmpDecorator, on.get_amp_level(), on.get_amp_dtype(), *lists)
 
+    def casting(self) -> str | None:
+        """Return the type of the automatic casts that are on now: `nn.Dense` adds its bias in float32."""
+        on = MINDSPORE.casts()
+        off = on is None or on.get_amp_level() == mindspore.train.amp.AmpLevel.AmpO0
+        return None if off else str(on.get_amp_dtype()).lower()
+
     def environment(self) -> Mapping[str, str]:
         """Return MindSpore's version, device, threads, and whether its kernels are deterministic."""
         return {

@@ -179,6 +179,14 @@ class Adapter(ABC):
         """
         return nullcontext
 
+    def casting(self) -> str | None:
+        """Return the type to which automatic casts turn what products take now; None where none are on.
+
+        Asked for at each recorded call. Overridden where layers may give another type than that all the same: here that
+        of what they give tells.
+        """
+        return None
+
     def narrowing(self) -> AbstractContextManager[None]:
         """Let functions that have no kernel for float64 compute in float32, of what is lifted to it within.
 

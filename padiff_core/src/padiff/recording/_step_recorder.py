@@ -54,7 +54,9 @@ class StepRecorder(Recorder):
             self._modules.clear()
             self._places.begin()
         self._path, self._gives = module.path, False
-        return super().enter(module, args, kwargs)
+        fed = super().enter(module, args, kwargs)
+        self.calls[-1].casting = self.adapter.casting()
+        return fed
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Close a call."""

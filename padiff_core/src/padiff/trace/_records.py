@@ -140,6 +140,8 @@ class Call:
     """The hyper-parameters as they were at this call."""
     sampled: bool | None = None
     """Whether its own code took random numbers, not that of a call inside; None where that is not seen."""
+    casting: str | None = None
+    """The type to which automatic casts turned what products took, where its outputs may not show it."""
     key: Key = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

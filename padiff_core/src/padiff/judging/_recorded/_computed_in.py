@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from padiff.alignment import Pair
 from padiff.judging._recorded._parameter_values import Kept
 from padiff.judging._sizes import held
+from padiff.kinds import PRODUCTS, SLIDING
 from padiff.numerics import epsilon_of, narrowest, sample
 from padiff.parameters import Correspondence
 from padiff.parameters import Held as HeldParameter
-from padiff.trace import Key, Leaf, Summary
+from padiff.trace import Call, Key, Leaf, Summary
 
+_PRODUCTS = PRODUCTS | SLIDING
 Types = tuple[str, str]
 """Names of types: the reference's, and the candidate's."""
 _TAKEN_UP = "embedding"
@@ -29,11 +31,12 @@ def computed_in(gradients: tuple[Kept, Kept], known: Correspondence) -> dict[Key
         product = len(link.candidate.shape) > 1 and _TAKEN_UP not in (match.reference.kind, match.candidate.kind)
         if link.buffer or not product:
             continue
-        ours = _coarsest(*(_shown(gradients[0], one) for one in link.references))
-        theirs = _shown(gradients[1], link.candidate)
-        for pair in known.alignment.using(match.candidate.module.path) if ours or theirs else ():
+        for pair in known.alignment.using(match.candidate.module.path):
+            ours = _coarsest(*(_shown(gradients[0], one, pair.reference) for one in link.references))
+            theirs = _shown(gradients[1], link.candidate, pair.candidate)
             before = found.get(pair.key, ("", ""))
-            found[pair.key] = _coarsest(before[0], ours), _coarsest(before[1], theirs)
+            if ours or theirs:
+                found[pair.key] = _coarsest(before[0], ours), _coarsest(before[1], theirs)
     return found
 
 
@@ -45,10 +48,15 @@ def types_of(ours: Leaf, theirs: Leaf, maker: Pair | None, computing: Mapping[Ke
     return _coarsest(ours.dtype, types[0]), _coarsest(theirs.dtype, types[1])
 
 
-def _shown(kept: Kept, parameter: HeldParameter) -> str:
-    """Return the type on whose grid a parameter's gradient lies that is held in a wider one; empty for none."""
+def _shown(kept: Kept, parameter: HeldParameter, user: Call) -> str:
+    """Return the type on whose grid a parameter's gradient lies that is held in a wider one; empty for none.
+
+    Where no gradient was kept, the casts that a product is called under tell.
+    """
     record = parameter.parameter
-    value = held(*kept[record.path]) if record.path in kept else None
+    if record.path not in kept:
+        return user.casting or "" if user.module.kind in _PRODUCTS else ""
+    value = held(*kept[record.path])
     few = value.sample if isinstance(value, Summary) else None if value is None else sample(value)
     name = None if few is None else narrowest(few)
     return name if name and epsilon_of(record.dtype) < epsilon_of(name) else ""
