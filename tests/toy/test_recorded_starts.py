@@ -162,8 +162,8 @@ class BendPort(columns.Layer):
 
 
 class Bent(rows.Module):
-    def __init__(self) -> None:
-        self.wide, self.act, self.head = rows.Linear(6, 512), Bend(), rows.Linear(512, 6)
+    def __init__(self, *, inline: bool = False) -> None:
+        self.wide, self.act, self.head = rows.Linear(6, 512), F.relu if inline else Bend(), rows.Linear(512, 6)
 
     def forward(self, x: Any) -> Any:
         return self.head(self.act(self.wide(x)))
@@ -172,8 +172,9 @@ class Bent(rows.Module):
 class BentPort(columns.Layer):
     """Rounds what comes to the activation: what is nearly zero is zero. Or is wrong backward, or from a step on."""
 
-    def __init__(self, fault: str = "") -> None:
-        self.one, self.bend, self.two = columns.Dense(6, 512), BendPort(), columns.Dense(512, 6)
+    def __init__(self, fault: str = "", *, inline: bool = False) -> None:
+        self.one, self.two = columns.Dense(6, 512), columns.Dense(512, 6)
+        self.bend = F.relu if inline else BendPort()
         self.fault, self.steps = fault, 0
 
     def forward(self, x: Any) -> Any:
@@ -184,10 +185,12 @@ class BentPort(columns.Layer):
         return self.two(self.bend(type(y)(y.data) * 0.5 + y * 0.5 if self.fault == "cut" else y))
 
 
+@pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("fault", ["", "cut", "late"])
-def test_few_elements_at_a_kink_are_no_fault(tmp_path: Path, fault: str) -> None:
+def test_few_elements_at_a_kink_are_no_fault(tmp_path: Path, fault: str, inline: bool) -> None:
+    """Of a module, or of a function that the model's own code calls."""
     np.random.seed(0)
-    net, port = Bent(), BentPort(fault)
+    net, port = Bent(inline=inline), BentPort(fault, inline=inline)
     net.wide.weight.data[0], net.wide.bias.data[0] = 0.0, 1e-9
     net.head.weight.data[:, 0] *= 0.1
     padiff.diff(net, port, TOKENS)

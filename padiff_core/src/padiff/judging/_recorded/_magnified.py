@@ -11,7 +11,18 @@ import numpy as np
 from padiff.forcing import Spot
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._sizes import Size, held, magnitude
-from padiff.numerics import CONSTANT, ORDER, SAME, UNSETTLED, VANISHES, Array, difference, in_reals
+from padiff.numerics import (
+    CONSTANT,
+    FLOORS,
+    ORDER,
+    SAME,
+    UNSETTLED,
+    VANISHES,
+    Array,
+    difference,
+    in_reals,
+    root_mean_square,
+)
 from padiff.trace import Leaf
 
 Magnified = Literal["gradients_cancelled", "at_a_kink"]
@@ -22,10 +33,16 @@ _KINKS = 2
 
 
 def magnified(spot: Spot, size: Size, meter: Meter) -> Magnified | None:
-    """Return how the gradient of a call's input differs by rounding alone, however far; None where it does not."""
+    """Return how the gradient of a call's input differs by rounding alone, however far; None where it does not.
+
+    Or that of what a call gives, where code of the model's own bends it.
+    """
     pair = spot.pair
-    asked = spot.what == "input" and not pair.candidate.children and size.close is None
-    if not asked or not size.error > UNSETTLED(size.eps) > 0:
+    if size.close is not None or not size.error > UNSETTLED(size.eps) > 0:
+        return None
+    if spot.what == "output" and spot.owner is not None:
+        return "at_a_kink" if _crosses(spot, size, meter) else None
+    if spot.what != "input" or pair.candidate.children:
         return None
     return "gradients_cancelled" if _cancels(spot, size, meter) else "at_a_kink" if _bends(spot, size, meter) else None
 
@@ -86,6 +103,26 @@ def _bends(spot: Spot, size: Size, meter: Meter) -> bool:
     return (
         difference(taken, other_taken).rel_l2 <= SAME(size.eps) and _points(taken[apart], other_taken[apart]) <= _KINKS
     )
+
+
+def _crosses(spot: Spot, size: Size, meter: Meter) -> bool:
+    """Return whether a gradient differs only where the value is zero but for rounding: at a kink of what takes it."""
+    found = [
+        held(trace, named.get(leaf.token))
+        for trace, leaf in zip(meter.traces, (spot.reference, spot.candidate), strict=True)
+        for named in (trace.values, trace.gradients)
+    ]
+    arrays = [one for one in found if isinstance(one, np.ndarray) and one.shape == spot.reference.shape]
+    if len(arrays) < len(found):
+        return False
+    value, sent, other, other_sent = (in_reals(one).ravel() for one in arrays)
+    apart = difference(value, other)
+    known = max(CONSTANT(size.eps), apart.rel_l2)
+    zero = (value * other <= 0) | (np.minimum(np.abs(value), np.abs(other)) <= FLOORS * known * root_mean_square(value))
+    zero &= np.abs(sent - other_sent) > ORDER(size.eps) / 2 * np.maximum(np.abs(sent), np.abs(other_sent))
+    if not 0 < zero.sum() <= zero.size / _FEW or apart.rel_l2 > SAME(size.eps):
+        return False
+    return difference(np.where(zero, 0.0, sent), np.where(zero, 0.0, other_sent)).rel_l2 <= VANISHES * known
 
 
 def _points(ours: Array, theirs: Array) -> int:
