@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,7 +130,9 @@ def test_another_size_is_named_where_it_arises_and_what_it_spoils_is_no_source(
     """Of MobileNetV4 each running statistic behind it was a source, 31 in all, and the code that is wrong was none."""
     images = np.random.default_rng(0).standard_normal((3, 4, 8, 8)).astype(np.float32)
     report = padiff.diff(Mobile(held).train(training), Mobile(False, faults).train(training), images)
-    (source,) = report.sources
+    source, *more = report.sources
+    wrong = [f"blocks.{place}" for place, fault in enumerate(faults) if fault]
+    assert [str(one.candidate.path) for one in more] == wrong[1:], str(report)
     if held and faults[0] == "left out":  # the norm on either side of it may be taken for the other one
         assert str(source.candidate.path).startswith("blocks.0"), str(report)
     else:
@@ -217,12 +219,112 @@ def test_layers_behind_another_size_are_judged_by_themselves(faults: Sequence[st
     assert not any("no effect" in note.text for note in report.notes), str(report)
 
 
+class Strict(Bordered):
+    """The same, which takes images of one size alone."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(1)
+        self.size = size
+
+    def forward(self, x: Any) -> Any:
+        if x.shape[2] != self.size:
+            raise ValueError(x.shape)
+        return super().forward(x)
+
+
 def test_a_setting_that_nothing_compared_is_not_called_without_effect() -> None:
-    """Who pads, the code or the layer, decides nothing; behind another size nothing shows that it is right."""
+    """Who pads, the code or the layer, decides nothing; behind another size that code insists on nothing shows it."""
     x = np.random.default_rng(0).standard_normal((2, 4, 6, 6)).astype(np.float32)
-    for first, places, kind in ((1, [], "setting"), (0, ["0.0"], "setting_unfit")):
-        layers = rows.Sequential(Bordered(first), Bordered(1), Bordered(0, padding=1))
+    for first, size, places, kind in ((1, 6, [], "setting"), (0, 4, ["0.0"], "setting_unfit")):
+        layers = rows.Sequential(Bordered(first), Strict(size), Bordered(0, padding=1))
         report = padiff.diff(bordered(), rows.Sequential(layers, HeadRows()), x)
         assert [source.candidate.path for source in report.sources] == places, str(report)
         told = {note.kind for note in report.notes if note.candidate is not None and note.candidate.path == "0.2.conv"}
         assert kind in told, str(report)
+
+
+class Halving(rows.ReLU):
+    """The same, of which half the gradient comes to what it is given."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x * 0.5 + F.detach(x) * 0.5)
+
+
+class Narrowing(rows.Module):
+    """Convolutions, of which some pad or stride otherwise; a norm behind each, and code that is another one at last."""
+
+    def __init__(
+        self, faults: Mapping[int, tuple[int, int]], eps: float = 1e-5, scale: float = 1.0, halved: int = -1
+    ) -> None:
+        layers = []
+        for place, right in enumerate(((2, 1), (1, 1), (2, 1), (1, 1))):
+            conv = rows.Conv2d(4, 4, 3, *faults.get(place, right))
+            layers.append(rows.Sequential(conv, rows.BatchNorm(4), Halving() if place == halved else rows.ReLU()))
+        self.convs = rows.Sequential(*layers)
+        self.norm, self.head, self.scale = rows.LayerNorm(4, eps), rows.Conv2d(4, 2, 1), scale
+
+    def forward(self, x: Any) -> Any:
+        x = self.norm(self.convs(x).transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+        return self.head(F.silu(x) * self.scale)
+
+
+class Pooled(Narrowing):
+    def forward(self, x: Any) -> Any:
+        return super().forward(x).mean((2, 3))
+
+
+@pytest.mark.parametrize("kind", [Narrowing, Pooled])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    ("faults", "others", "places"),
+    [
+        ({}, {}, []),
+        ({1: (1, 0)}, {}, ["convs.1.0"]),
+        ({0: (2, 0), 1: (1, 0), 2: (1, 1), 3: (1, 0)}, {}, ["convs.0.0", "convs.1.0", "convs.2.0", "convs.3.0"]),
+        ({0: (1, 1), 2: (2, 0)}, {"eps": 0.1}, ["convs.0.0", "convs.2.0", "norm"]),
+        ({0: (2, 0), 3: (1, 0)}, {"scale": 1.1}, ["convs.0.0", "convs.3.0", ""]),
+    ],
+    ids=str,
+)
+def test_each_place_where_a_size_changes_is_told_and_what_is_wrong_behind(
+    kind: type[Narrowing],
+    training: bool,
+    faults: Mapping[int, tuple[int, int]],
+    others: Mapping[str, float],
+    places: list[str],
+) -> None:
+    """Of five paddings that differ the first was told, and the code around each mean behind."""
+    x = np.random.default_rng(0).standard_normal((2, 4, 17, 17)).astype(np.float32)
+    report = padiff.diff(kind({}).train(training), kind(faults, **others).train(training), x)
+    assert [source.candidate.path for source in report.sources] == places, str(report)
+    for source in report.sources:
+        if str(source.candidate.path).startswith("convs"):
+            assert source.cause is not None, str(report)
+            assert list(source.cause.parameters) in (["padding"], ["stride"]), str(report)
+
+
+def test_gradients_are_compared_in_front_of_another_size_and_behind_it() -> None:
+    """What is put in its place hands no gradient on: in front of that the reference's are handed on all the same."""
+    x = np.random.default_rng(0).standard_normal((2, 4, 17, 17)).astype(np.float32)
+    for place in (0, 3):
+        report = padiff.diff(Narrowing({}), Narrowing({2: (2, 0)}, halved=place), x)
+        assert [one.candidate.path for one in report.sources][:1] == ["convs.2.0"], str(report)
+        assert any(str(one.candidate.path).startswith(f"convs.{place}") for one in report.sources), str(report)
+
+
+class Stemmed(rows.Module):
+    """A layer, an activation in the code, and a block."""
+
+    def __init__(self, padding: int, block: Any) -> None:
+        self.stem, self.block = rows.Conv2d(4, 4, 3, 2, padding), block
+
+    def forward(self, x: Any) -> Any:
+        return self.block(F.relu(self.stem(x)))
+
+
+@pytest.mark.parametrize("kind", [Narrowing, Pooled])
+def test_a_layer_in_front_of_a_block_is_told_for_the_size_that_it_gives(kind: type[Narrowing]) -> None:
+    """Since the block is fed by its layers it was taken for code that cuts the size right, and the model was told."""
+    x = np.random.default_rng(0).standard_normal((2, 4, 16, 16)).astype(np.float32)
+    (source,) = padiff.diff(Stemmed(1, kind({})), Stemmed(0, kind({})), x).sources
+    assert (source.candidate.path, source.what.kind) == ("stem", "output"), source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -61,6 +62,8 @@ class Pair:
     """Whether it is judged with the code around: its weights are merged with those of calls beside it."""
     maybe: tuple[str, ...] = ()
     """Which of its tensors, ``input`` or ``output``, are fed only where they are the reference's."""
+    put: frozenset[tuple[str, int]] = frozenset()
+    """Tensors, ``input`` or ``output`` and which of the candidate's, that are fed though a fault reshapes them."""
 
     def __attrs_post_init__(self) -> None:
         """Match the tensors; what indexes a value of another shape (lengths, a packed batch's order) has no match."""
@@ -141,6 +144,13 @@ class Pair:
         return [
             (i, j) for i, j in misfits_of(ours, theirs, tied) if math.prod(ours[i].shape) != math.prod(theirs[j].shape)
         ]
+
+    def with_put(self, what: str, tied: tuple[int, int]) -> Pair:
+        """Return it with one of its ``inputs`` or ``outputs`` put in, whatever shape the candidate's has."""
+        found = copy.copy(self)
+        setattr(found, what, tuple(sorted({*getattr(self, what), tied})))
+        found.put = self.put | {(what.removesuffix("s"), tied[1])}
+        return found
 
     @property
     def unfed(self) -> tuple[str, ...]:

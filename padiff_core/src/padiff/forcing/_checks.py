@@ -118,3 +118,14 @@ def with_zeros(ours: Array | None, theirs: Array | None) -> tuple[Array, Array] 
 def read_of_array(array: Array) -> tuple[Callable[..., Any], Callable[[], Array]]:
     """Return what reads an array as `Tensor.read` reads a tensor, and what returns it."""
     return lambda function, *arrays: function(*arrays, array), lambda: array
+
+
+def wrapper(call: Call, owner: Call | None, before: Call | None) -> Call | None:
+    """Return the innermost call without counterpart that is around a call and the matched one before it."""
+    around = set() if before is None else set(before.ancestors())
+    for above in call.ancestors():
+        if above is owner:
+            break
+        if above in around and above.module.kind is None:
+            return above
+    return None

@@ -7,47 +7,38 @@ run, at its own place: what differs on entry was made by the code of the enclosi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
 import numpy as np
 
 from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
-from padiff.forcing._checks import UNLIKE, Assess, Assessment, Check, Observed, Plan, Spot, Values, read_of_array
+from padiff.forcing._checks import UNLIKE, Check, Plan, Spot, Values, read_of_array, wrapper
+from padiff.forcing._comparer import Comparer
 from padiff.forcing._masks import gives_alike, is_turned, keeps_its_own
-from padiff.forcing._overwrite import Memory
-from padiff.numerics import ROUNDING, SAME, Array, Difference, difference, epsilon, numpy_dtype
-from padiff.recording import Live, Watcher, read_as, sampled
-from padiff.trace import Call, Key, ModuleRecord
+from padiff.forcing._overwrite import Memory, in_place_of
+from padiff.numerics import ROUNDING, SAME, Array, difference, epsilon
+from padiff.recording import read_as, sampled
+from padiff.trace import Call, Key
+
+Starts = Callable[[Any], list[tuple[Any, Any | None]]]
+"""Takes what a model gives, and returns tensors with the gradients that backward begins with there."""
 
 
-class Forcer(Watcher):
+class Forcer(Comparer):
     """A listener that feeds a running model from the reference's values.
 
     ``force`` (the reference's trace) is what is put in; ``truth`` is what is compared with: the same in the
     model's own precision, and in float64 what the reference computes there. Without ``truth`` nothing is compared;
-    with ``observed`` what the run computed itself is kept. Gradients of the reference's tokens in ``loose`` are neither
-    compared nor put in.
+    with ``observed`` what the run computed itself is kept.
     """
 
     def __init__(
-        self,
-        adapter: Adapter,
-        plan: Plan,
-        force: Values,
-        *,
-        truth: Values | None = None,
-        observed: Observed | None = None,
-        loose: Collection[int] = (),
-        protected: list[Extent | None],
-        gradients: bool,
-        assess: Assess | None = None,
-        live: Live | None = None,
-        top: ModuleRecord | None = None,
+        self, adapter: Adapter, plan: Plan, force: Values, *, protected: list[Extent | None], **how: Any
     ) -> None:
-        super().__init__(adapter, live, top)
-        self.checks: list[Check] = []
+        super().__init__(adapter, force, **how)
         self.consumers: dict[int, list[Pair]] = {}
         """Token of the candidate -> the calls that took the tensor."""
         self.own: dict[tuple[Key, int], Array] = {}
@@ -59,12 +50,7 @@ class Forcer(Watcher):
         self.starved: set[Key] = set()
         """Keys of the pairs whose own code made a tensor that got no gradient, though the reference's did."""
         self._plan = plan
-        self._force = force
-        self._truth = truth
-        self._observed = observed
         self._memory = Memory(protected)
-        self._gradients = gradients
-        self._assess = assess
         self._holds: dict[int, int] = {}
         self._open, self._around = dict[Call, Pair](), dict[Key, Pair | None]()
         self._last, self._last_call = dict[Call | None, str](), dict[Call | None, Call]()
@@ -75,7 +61,8 @@ class Forcer(Watcher):
         """Token of a tensor that was compared and keeps its value -> token of the one that it stands for."""
         self._stands_for: dict[int, int] = {}
         """Token of a tensor that was put in -> token of the one whose place it takes."""
-        self._awaited, self._graded = dict[int, Spot](), set(loose)
+        self._cut: list[tuple[Any, Any]] = []
+        """Tensors in whose place others of another shape were put, and zeros: there backward begins as well."""
 
     def arrive(self, call: Call, tensors: list[Tensor]) -> dict[int, Any]:
         """Compare and feed the inputs."""
@@ -93,7 +80,7 @@ class Forcer(Watcher):
                 fed.add(theirs)
                 leaf = call.inputs[theirs]
                 self.consumers.setdefault(self._stands_for.get(leaf.token, leaf.token), []).append(pair)
-                made = self._made.get(leaf.token) or self._wrapper(call, parent)
+                made = self._made.get(leaf.token) or wrapper(call, parent, self._last_call.get(parent))
                 spot = Spot("input", pair, owner, between, pair.reference.inputs[ours], leaf, made)
                 self._feed(spot, tensors[theirs], changed, theirs, tainted=parent in self._tainted)
         for ours, theirs in pair.misordered:
@@ -157,6 +144,10 @@ class Forcer(Watcher):
             return pair, (before, "end")
         return owner, (self._last.get(parent, "start"), owner.name_of(call))
 
+    def begun_by(self, differentiate: Starts) -> Starts:
+        """Return what tells where the backward pass begins: there, and in front of what was cut off."""
+        return lambda output: [*differentiate(output), *self._cut]
+
     def finish(self) -> None:
         """After the backward pass: compare the gradients that never came with zero."""
         cut, missing = dict[Key | None, Spot](), list[Spot]()
@@ -202,35 +193,26 @@ class Forcer(Watcher):
         takers = {pair.key for pair in self.consumers.get(spot.candidate.token, ())}
         return spot.owner is None and not takers.isdisjoint(self.unreached | self.starved)
 
-    def _wrapper(self, call: Call, owner: Call | None) -> Call | None:
-        """Return the innermost call without counterpart that is around a call and the matched one before it."""
-        before = self._last_call.get(owner)
-        around = set() if before is None else set(before.ancestors())
-        for above in call.ancestors():
-            if above is owner:
-                break
-            if above in around and above.module.kind is None:
-                return above
-        return None
-
     def _owner(self, call: Call) -> tuple[Call | None, Pair | None]:
         """Return the nearest enclosing matched call, and its pair."""
         around = ((above, self._open.get(above)) for above in call.ancestors())
-        return next(((above, pair) for above, pair in around if pair and not pair.apart), (None, None))
+        return next((both for both in around if both[1] and not both[1].apart), (None, None))
 
     def _feed(self, spot: Spot, tensor: Tensor, changed: dict[int, Any], index: int, *, tainted: bool) -> None:
         """Compare one tensor, wait for its gradient, and put the reference's value in."""
         token = spot.candidate.token
         if self._holds.get(token) == spot.reference.token:
             return
-        if self._top is None and spot.reference.shape != spot.candidate.shape:  # the code around chose another size
+        unlike = spot.reference.shape != spot.candidate.shape
+        if unlike and (self._top is None or self._truth is not None):
             self.checks.append(Check(spot, False, UNLIKE, tainted=tainted))
-            self._tainted.update(self._stack[-1:])
+        if unlike and self._top is None and (spot.what, index) not in spot.pair.put:
+            self._tainted.update(self._stack[-1:])  # the code around chose another size
             return
         new = token not in self._holds
         # What shares memory may be changed through another tensor, and gets no gradient of its own then.
         alone = spot.what == "input" or spot.pair.memory == {"own"}
-        if new and alone and self._gradients and spot.reference.token not in self._graded:
+        if new and alone and self._gradients and not unlike and spot.reference.token not in self._graded:
             # Further tensors of the candidate that stand for the same one (copies) get a part of its gradient only.
             self._graded.add(spot.reference.token)
             self._await(spot, tensor)
@@ -240,6 +222,9 @@ class Forcer(Watcher):
                 self._observed.values.setdefault(spot.reference.token, values)
         value = self._force.value(spot.reference)
         if value is None:
+            return
+        if unlike:
+            changed[index] = self._put(spot, tensor, value)
             return
         known = self._seen.get(token) == spot.reference.token
         truth, gross = None if self._truth is None else self._truth.value(spot.reference), False
@@ -266,9 +251,6 @@ class Forcer(Watcher):
                 self._holds[token] = spot.reference.token
                 self.own[spot.pair.key, index] = tensor.numpy()
                 return
-        if value.shape != spot.candidate.shape:  # tied for one replay, or made otherwise by what is fed
-            changed[index] = self.adapter.from_numpy(value, device=tensor.device)
-            return
         if spot.what == "output" and spot.pair.candidate.module.memory == "same":
             self._memory.take_back(tensor)
         # What is only rounding is swapped: a backward pass may look for its own output's bits (max pooling). What is
@@ -293,58 +275,28 @@ class Forcer(Watcher):
                 self._tainted.add(self._stack[-1])
             return
         changed[index] = tensor.swapped(value)
-        swapped = read_as(tensor, self.adapter, changed[index])
-        new_token = self.tokens.of(swapped)[0]
-        self._stands_for[new_token] = self._stands_for.get(token, token)
-        self._hold(swapped, new_token, spot)
+        self._stand_in(spot, tensor, changed[index])
+
+    def _put(self, spot: Spot, tensor: Tensor, value: Array) -> Any:
+        """Return a value of another shape, to be put in a tensor's place: no gradient comes from there to that."""
+        graded = self._gradients and tensor.differentiable
+        native, start = in_place_of(tensor, self.adapter, value, graded=graded)
+        self._cut += [start] if graded else []
+        put, token = self._stand_in(spot, tensor, native)
+        if graded and spot.reference.token not in self._graded:
+            self._graded.add(spot.reference.token)
+            leaf = attrs.evolve(spot.candidate, token=token, shape=spot.reference.shape)
+            self._await(attrs.evolve(spot, candidate=leaf), put)
+        return native
+
+    def _stand_in(self, spot: Spot, tensor: Tensor, native: Any) -> tuple[Tensor, int]:
+        """Let another tensor stand for one, and for the reference's; return it with its token."""
+        put, before = read_as(tensor, self.adapter, native), spot.candidate.token
+        token = self.tokens.of(put)[0]
+        self._stands_for[token] = self._stands_for.get(before, before)
+        self._hold(put, token, spot)
+        return put, token
 
     def _hold(self, tensor: Tensor, token: int, spot: Spot) -> None:
         self._holds[token] = spot.reference.token
         self._memory.give(tensor)
-
-    def _await(self, spot: Spot, tensor: Tensor) -> None:
-        expected = self._force.gradient(spot.reference)
-        token = spot.candidate.token
-        if expected is not None:
-            self._awaited[token] = spot
-        if not tensor.differentiable:
-            return
-        device = tensor.device
-
-        def arrived(gradient: Tensor) -> Any | None:
-            if self.running:
-                return None
-            self._awaited.pop(token, None)
-            if self._check_gradient(spot, gradient.read, gradient.view):
-                return None
-            # Where none comes in the reference, what it is made of is not to get any either.
-            fed = np.zeros(gradient.shape) if expected is None else expected
-            return self.adapter.from_numpy(np.asarray(fed, dtype=numpy_dtype(gradient.dtype)), device=device)
-
-        self.hooks.add(tensor.on_gradient(arrived).close)
-
-    def _note(
-        self, spot: Spot, backward: bool, apart: Difference, truth: Array, values: Callable[[], Array], **marks: Any
-    ) -> None:
-        """Record a value that is not the reference's, and what can only be told while both are at hand."""
-        said = Assessment() if self._assess is None else self._assess(spot.owner, apart, truth, values())
-        self.checks.append(Check(spot, backward, apart, close=said.close, measured=said.measured, **marks))
-
-    def _check_gradient(self, spot: Spot, read: Callable[..., Any], values: Callable[[], Array]) -> bool:
-        """Compare one gradient; return whether it is what will be put in, to the bit.
-
-        ``read`` is as `Tensor.read`; ``values`` returns the gradient itself.
-        """
-        if self._observed is not None:
-            self._observed.gradients.setdefault(spot.reference.token, np.array(values()))
-        if self._truth is None:
-            return False
-        truth = self._truth.gradient(spot.reference)
-        if truth is None:
-            if not read(np.any):
-                return True
-            truth = np.zeros_like(values())
-        apart = read(difference, truth)
-        if not apart.equal:
-            self._note(spot, True, apart, truth, values)
-        return apart.equal and truth is self._force.gradient(spot.reference)

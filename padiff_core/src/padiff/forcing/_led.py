@@ -54,7 +54,7 @@ def with_calls_of(free: Trace, led: Trace) -> Trace:
     """Return a free run with the calls of one that was led, or as it is where these are the same ones.
 
     A tensor that both have at one place has one token, and the free run's sample. What the model itself gives is what
-    it gave freely: no pass stands against that.
+    it gave freely, but for another size: no pass stands against that.
     """
     if _signature(free.calls) == _signature(led.calls):
         return free
@@ -76,7 +76,9 @@ def with_calls_of(free: Trace, led: Trace) -> Trace:
 
     for call in led.calls:
         parent = None if call.parent is None else found[call.parent]
-        given = known[call.key].outputs if parent is None and call.key in known else renamed(call.outputs)
+        given = renamed(call.outputs)
+        if parent is None and call.key in known and _shapes(known[call.key].outputs) == _shapes(given):
+            given = known[call.key].outputs
         taken = renamed(call.inputs)
         found[call] = new.add(attrs.evolve(call, parent=parent, children=[], inputs=taken, outputs=given))
     return new
@@ -84,4 +86,8 @@ def with_calls_of(free: Trace, led: Trace) -> Trace:
 
 def _signature(calls: Sequence[Call]) -> list[object]:
     """Return which calls there are, and the shapes of what they take and give."""
-    return [(call.key, *([leaf.shape for leaf in some] for some in (call.inputs, call.outputs))) for call in calls]
+    return [(call.key, _shapes(call.inputs), _shapes(call.outputs)) for call in calls]
+
+
+def _shapes(leaves: Sequence[Leaf]) -> list[tuple[int, ...]]:
+    return [leaf.shape for leaf in leaves]

@@ -7,8 +7,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from padiff.adapter import Extent, Tensor
-from padiff.numerics import Array
+import numpy as np
+
+from padiff.adapter import Adapter, Extent, Tensor
+from padiff.numerics import Array, numpy_dtype
+from padiff.recording import natively
 
 
 class Spans:
@@ -103,3 +106,16 @@ class Memory:
             if owner is None:
                 self._given.drop(key)
         return any(owner is not None and owner is not identity for _, owner in owners)
+
+
+def in_place_of(tensor: Tensor, adapter: Adapter, value: Array, *, graded: bool) -> tuple[Any, tuple[Any, Any]]:
+    """Return a value of another shape as a native tensor, and where backward begins that does not come through it.
+
+    That is the tensor in whose place it is, and zeros.
+    """
+    dtype = numpy_dtype(tensor.dtype)
+    zeros, given = (natively(tensor, one) for one in (np.zeros(tensor.shape, dtype), value.astype(dtype)))
+    native = adapter.placed(given, tensor.place, differentiable=graded)
+    if graded:  # not the leaf itself, which may not be changed in place
+        native = adapter.tensor(native).swapped(given)
+    return native, (tensor.native, adapter.from_numpy(zeros, device=tensor.device))

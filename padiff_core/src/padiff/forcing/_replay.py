@@ -94,7 +94,7 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
             narrowed = adapter.narrowing() if request.narrowing else nullcontext()
             with intercepted, narrowed, model.attach(functions or forcer), forcer.hooks:
                 args, kwargs = (fill(given, natives) for given in live.arguments(call))
-                model.run(args, kwargs, differentiate if backward else None)
+                model.run(args, kwargs, forcer.begun_by(differentiate) if backward else None)
                 if backward:
                     forcer.finish()
             gradients, buffers = _held_by(model, call)

@@ -205,7 +205,7 @@ class LocalSide:
         losses: list[float] = []
         with self._weights.kept() as rewritten, adapter.seeded(task.seed), model.preserved():
             differentiate = differentiator(adapter, task, losses.append)
-            output = guarded_run(model, task, forcer, differentiate, backward=task.backward)
+            output = guarded_run(model, task, forcer, forcer.begun_by(differentiate), backward=task.backward)
             if task.backward:
                 forcer.finish()
             root = forcer.calls[0]

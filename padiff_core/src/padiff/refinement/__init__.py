@@ -16,6 +16,7 @@ from padiff.refinement._operations import with_operations_matched
 from padiff.refinement._orders import with_orders_borne_out
 from padiff.refinement._other_rows import with_other_rows
 from padiff.refinement._rows import as_read, is_called, is_given, is_used, read_in_rows, with_rows_by_value
+from padiff.refinement._sizes import with_sizes_put
 from padiff.refinement._slices import in_slices
 from padiff.refinement._sums import with_sums
 from padiff.refinement._twins import with_twins

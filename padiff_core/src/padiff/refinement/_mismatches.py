@@ -220,7 +220,11 @@ def _is_cropped(pair: Pair, judge: Judge) -> bool:
     inside = {*pair.candidate.subtree(), *pair.candidate.ancestors()}
     behind = (other for other in judge.alignment.pairs if other.candidate.index > pair.candidate.index)
     following = next((other for other in behind if other.candidate not in inside), None)
-    return not judge.alignment.pairs[0].misfits if following is None else not following.misfed
+    return (
+        not judge.alignment.pairs[0].misfits
+        if following is None
+        else not (following.misfed or following.unfit("inputs"))
+    )
 
 
 def _is_fused_by_one(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:

@@ -211,7 +211,6 @@ EVIDENCE: Mapping[str, Phrase] = {
     "seeds or more of each side, made twice, errs less than once in 80,000 times",
     "randomness": "the {side} gives something else under every seed, the {other} always the same",
     "without_dropout": "without it the {side} is what the {other} is",
-    "fed_alone": "given the reference's value by itself, which has another shape than what comes to it in the model",
     "right_when_given": "{call} is right when it is given the reference's {name!r}",
     "model_changes_gradient": "the model's own code changes the gradient of its input (a hook on it?)",
     "input_unread": NOTES["input_unread"],

@@ -163,7 +163,6 @@ class Judge:
         if rough:
             return found
         found = self._openings.explained(found)
-        found += self._openings.by_themselves(found)
         if all(check.close is None for check in self.forced.checks):
             found += sampled_values(self.settler, self._read, found)
         return sorted(found, key=lambda suspicion: suspicion.order)

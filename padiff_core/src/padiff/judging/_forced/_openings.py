@@ -10,15 +10,14 @@ from functools import cached_property, partial
 
 import attrs
 
-from padiff.alignment import BY_PLACE, Alignment, Pair
-from padiff.forcing import Bench, Check, Reader, Replayed, Spot, value_reader
+from padiff.alignment import Alignment, Pair
+from padiff.forcing import Bench, Check, Reader, Replayed, Spot
 from padiff.judging._ends import reshaped_outputs
 from padiff.judging._forced._replays import Replays
 from padiff.judging._shapes import other_shape, sides_described
-from padiff.judging._suspicion import Ruling, Suspicion, contrasted, value_at
-from padiff.kinds import CATALOGUE
-from padiff.numerics import ACCUMULATED, Array, difference, epsilon, epsilon_of, has_rows, is_suspect, numpy_dtype
-from padiff.report import Evidence, Figures, Phase, Verdict
+from padiff.judging._suspicion import Ruling, Suspicion, value_at
+from padiff.numerics import Array, difference, has_rows, is_suspect, numpy_dtype
+from padiff.report import Evidence, Figures, Verdict
 
 
 class Openings:
@@ -62,7 +61,7 @@ class Openings:
                 partial(self._given, suspicion.pair, opening),
                 lambda run: 0 if run is None else run.size,
             )
-            if self._is_right(run, read, truth) or self._is_reshaped_right(suspicion, run, read, truth):
+            if self._is_right(run, read, truth):
                 self._whys.append((suspicion.pair, opening[0]))
                 call = repr(suspicion.pair.candidate.path) if suspicion.pair.candidate.path else "the model"
                 name = f"{opening[1].removesuffix('s')} of {opening[0].reference.path}"
@@ -110,50 +109,6 @@ class Openings:
             and any(one.unfit("inputs") for one in inside[: inside.index(owner)])
             for owner, opening in self._whys
         )
-
-    def by_themselves(self, found: Sequence[Suspicion]) -> list[Suspicion]:
-        """Return the layers that are given another shape behind what is told, and are wrong by themselves as well."""
-        told = any(one.arises and one.verdict is Verdict.DIFFERS for one in found)
-        known = {one.pair.key for one in found}
-        return [one for one in self._own if one.pair.key not in known] if told else []
-
-    @cached_property
-    def _own(self) -> list[Suspicion]:
-        """Return the layers that make something else of the reference's values, in the shape that its layers make.
-
-        Where settings differ less tells that. How two sides come by another shape (padding in a call of its own, or in
-        the layer's) is the code's around them.
-        """
-        found = []
-        for spot in self._resized():
-            pair, truth, alone = spot.pair, self._bench.trace.value(spot.reference), self._with_all_inputs(spot.pair)
-            made = None if alone is None else value_reader(spot, None)(alone, False)
-            if made is None or truth is None or made.shape != truth.shape:
-                continue
-            apart = difference(truth, made)
-            wrong = contrasted(pair) and is_suspect(apart, truth.dtype)
-            if wrong or apart.rel_l2 > ACCUMULATED(epsilon(truth.dtype)):
-                ruling = Ruling(Verdict.DIFFERS, Figures.of(apart), (Evidence("fed_alone"),))
-                found.append(Suspicion(pair, Phase.FORWARD, value_at(spot), ruling))
-        return found
-
-    def _resized(self) -> Iterator[Spot]:
-        """Yield what layers give in another shape that are given one, and whose parameters belong together."""
-        for pair in self._bench.alignment.pairs:
-            kind = CATALOGUE.get(pair.candidate.module.kind or "")
-            told = kind is not None and not kind.stochastic and pair.misfed and pair.why != BY_PLACE
-            for i, j in pair.misfits if told else ():
-                leaves = pair.reference.outputs[i], pair.candidate.outputs[j]
-                if epsilon_of(leaves[0].dtype):
-                    yield Spot("output", pair, pair, ("start", "end"), *leaves)
-
-    def _is_reshaped_right(self, suspicion: Suspicion, run: Replayed | None, read: Reader, truth: Array) -> bool:
-        """Return whether a call comes to give the reference's shape, and has a layer inside that is wrong by itself."""
-        if run is None or suspicion.spot is None or suspicion.spot.candidate.shape == truth.shape:
-            return False
-        made = read(run, False)
-        inside = {call.key for call in suspicion.pair.candidate.subtree()}
-        return made is not None and made.shape == truth.shape and any(one.pair.key in inside for one in self._own)
 
     @staticmethod
     def _is_right(run: Replayed | None, read: Reader, truth: Array) -> bool:

@@ -273,6 +273,7 @@ class Outcome(Gathered):
         """Measure what a user sees: outputs and loss of the free runs."""
         root = alignment.pairs[0]
         known = [(a, b) for a, b in root.outputs if a < len(trace.outputs) and b < len(free.outputs)]
+        known = [(a, b) for a, b in known if trace.outputs[a].shape == free.outputs[b].shape]
         outputs = [(trace.outputs[a], free.outputs[b]) for a, b in known]
         if outputs:
             apart = [difference(*both) for both in outputs]
