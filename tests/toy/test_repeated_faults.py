@@ -569,3 +569,24 @@ def test_a_layer_that_code_leaves_out_is_one_source_whatever_its_calls_did_befor
     (line,) = {source.candidate.location.rpartition(":")[2] for source in report.sources}
     text = Path(__file__).read_text("utf-8").splitlines()[int(line) - 1]
     assert text.strip() == "y = (weights * y).reshape(-1, 4)", str(report)
+
+
+class Heads(rows.Module):
+    """A layer for each of the last places in a sequence."""
+
+    def __init__(self, first: int) -> None:
+        self.layers, self.first = rows.Sequential(*(rows.Linear(4, 2) for _ in range(3))), first
+
+    def forward(self, x: Any) -> Any:
+        made = []
+        for number, layer in enumerate(self.layers):
+            made.append(layer(x[:, self.first + number]))
+        return F.concat(made, -1)
+
+
+def test_a_line_of_a_loop_is_one_source_whatever_it_says_in_each_round() -> None:
+    """Each round says another place: of a decoder's mask tokens each was a source of its own."""
+    assert padiff.diff(Heads(2), Heads(2), X).aligned
+    report = padiff.diff(Heads(2), Heads(1), X)
+    assert str(report).startswith("not aligned: 1 source "), str(report)
+    assert {source.candidate.path for source in report.sources} == {""}, str(report)

@@ -237,8 +237,12 @@ def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
 def _has_no_other_cause(piece: Sequence[Finding], source: Finding) -> bool:
     """Return whether a source may be of a piece: what no cause is known of may have that of what is beside it.
 
-    Of operations that one side alone calls those behind the first may be what it does with what these give.
+    Of operations that one side alone calls those behind the first may be what it does with what these give. A line that
+    runs several times in a call says each time what its round is given.
     """
+    rounds = {(one.candidate.location, _rounds(one)) for one in (*piece, source)}
+    if len({line for line, _ in rounds}) == 1 and len(rounds) == len(piece) + 1 and all(which for _, which in rounds):
+        return True
     causes = {one.cause for one in (*piece, source) if one.cause is not None}
     if {one.name for one in causes} != {"code_alone"}:
         return len(causes) <= 1
@@ -246,6 +250,11 @@ def _has_no_other_cause(piece: Sequence[Finding], source: Finding) -> bool:
     return len({one.parameters["side"] for one in causes}) == 1 and all(
         longer[: len(one)] == one for one, longer in itertools.pairwise(called)
     )
+
+
+def _rounds(source: Finding) -> tuple[int, ...]:
+    """Return in which of the times that its line runs a source arises, where it runs several times."""
+    return next((tuple(one.figures["which"]) for one in source.evidence if one.kind == "rounds"), ())
 
 
 def trouble(finding: Finding) -> str:
