@@ -590,3 +590,34 @@ def test_a_line_of_a_loop_is_one_source_whatever_it_says_in_each_round() -> None
     report = padiff.diff(Heads(2), Heads(1), X)
     assert str(report).startswith("not aligned: 1 source "), str(report)
     assert {source.candidate.path for source in report.sources} == {""}, str(report)
+
+
+class Handing(rows.Module):
+    """An identity."""
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+class Skipping(rows.Module):
+    """A block that adds up what it is given and what it makes; or its shortcut makes another size of that."""
+
+    def __init__(self, sizes: tuple[int, int], *, ported: bool) -> None:
+        self.layer, self.ported = rows.Linear(*sizes), ported
+        same = None if ported else Handing()
+        self.skip = same if sizes[0] == sizes[1] else rows.Linear(*sizes)
+
+    def forward(self, x: Any) -> Any:
+        y = self.layer(F.tanh(x))
+        if self.skip is not None:
+            x = self.skip(x)
+        return y if self.ported else x + y
+
+
+def test_a_shortcut_that_is_left_out_is_one_source_whatever_it_makes() -> None:
+    """Of a U-Net the blocks whose shortcut is an identity were a source, `skip(_), add(_, _)`, and others another."""
+    sizes = (4, 4), (4, 6), (6, 6), (6, 4)
+    ours, theirs = (rows.Sequential(*(Skipping(one, ported=ported) for one in sizes)) for ported in (False, True))
+    report = padiff.diff(ours, theirs, X)
+    assert str(report).startswith("not aligned: 1 source in 4 places"), str(report)
+    assert "cause      add(_, _) in the reference only" in str(report), str(report)

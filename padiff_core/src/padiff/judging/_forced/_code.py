@@ -44,6 +44,8 @@ class Code:
     """What comes from outside of the code, from what it is given and from calls with a counterpart: what that is."""
     fed: frozenset[int]
     """What of this is the reference's: not what a call gives that its counterpart does not."""
+    giver: Call | None
+    """The first call inside that gives the value, whether it has a counterpart or not."""
 
     @classmethod
     def of(cls, top: Call, matched: Callable[[Call], Pair | None], target: Leaf) -> Code:
@@ -60,7 +62,10 @@ class Code:
                 tied = {at[call is not pair.reference] for at in pair.outputs}
                 fed |= {leaf.token for index, leaf in enumerate(call.outputs) if index in tied}
         names = {token: name for token, name in names.items() if token not in makers}
-        return cls(calls, makers, target.token, _leading(target.token, makers), names, frozenset(fed & names.keys()))
+        inside = (call for call in top.subtree() if call is not top)
+        giver = next((call for call in inside if target.token in (leaf.token for leaf in call.outputs)), None)
+        leading = _leading(target.token, makers)
+        return cls(calls, makers, target.token, leading, names, frozenset(fed & names.keys()), giver)
 
     def is_constant(self, token: int) -> bool:
         """Return whether a tensor is made of nothing that the call is given."""
@@ -312,12 +317,13 @@ def _inside(top: Call, matched: Callable[[Call], Pair | None]) -> Iterator[Call]
     """Yield the calls without counterpart in a call's own code whose operations, if they have some, are not seen.
 
     A framework's own module may call others, and give what none of these does: a layer whose weight another one makes.
+    What only hands on what it is given (an identity) makes nothing.
     """
     for child in top.children:
         if matched(child) is None:
             within = itertools.chain(child.inputs, *(one.outputs for one in child.subtree() if one is not child))
             seen = {leaf.token for leaf in within}
-            if child.outputs and not (child.children and seen.issuperset(leaf.token for leaf in child.outputs)):
+            if not seen.issuperset(leaf.token for leaf in child.outputs):
                 yield child
             if not child.module.operation:
                 yield from _inside(child, matched)

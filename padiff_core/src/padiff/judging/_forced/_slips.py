@@ -236,7 +236,7 @@ class Search:
                 return
         if mine is not None and yours is not None and (mine or yours) and is_told(mine, yours):
             # Where the candidate has nothing of it, what it hands on instead tells the line.
-            yield both.slip(state, mine, yours, None if yours else theirs.makers.get(target))
+            yield both.slip(state, mine, yours, None if yours else theirs.giver)
 
     def _turning(self, state: State, ours: Call | None, theirs: Call | None) -> tuple[Call | None, Call | None]:
         """Return the calls that put the axes of what two calls give in other orders: each may hand on what it takes."""
