@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.judging._forced._both_codes import Slip
+from padiff.judging._forced._slip_causes import _cause
 from padiff.judging._forced._slips import Search
-from padiff.report import Finding
+from padiff.report import SIDES, Finding
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
+from padiff.trace import Call, ModuleRecord
 
 X = (np.random.default_rng(0).standard_normal((5, 4), dtype=np.float32) * 1e-2,)
 
@@ -307,3 +310,21 @@ def test_what_is_as_large_as_a_value_is_put_in_before_parts_of_it(monkeypatch: p
     (source,) = padiff.diff(Edges(), Mirrored(), x).sources
     assert "concat([_, _, _]) in the reference, as getitem(" in str(source.cause)
     assert widths == {4, 8}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "given", "name"),
+    [
+        (("silu", "relu"), (["a"], ["a"]), "settings"),
+        (("attention", "linear"), (["a", "b"], ["other"]), "code"),
+    ],
+)
+def test_layers_of_other_kinds_that_are_given_something_else_are_no_setting(
+    kinds: tuple[str, str], given: tuple[list[str], list[str]], name: str
+) -> None:
+    """A decoder's attention was told as `kind: attention in the reference, linear in the candidate`, its last layer."""
+    ours, theirs = (Call(0, ModuleRecord(kind, kind, kind), 0, None, training=True) for kind in kinds)
+    named = {side: [one] for side, one in zip(SIDES, given, strict=True)}
+    cause = _cause(Slip((ours,), (theirs,), named=named))
+    assert cause is not None
+    assert cause.name == name, cause

@@ -621,3 +621,28 @@ def test_a_shortcut_that_is_left_out_is_one_source_whatever_it_makes() -> None:
     report = padiff.diff(ours, theirs, X)
     assert str(report).startswith("not aligned: 1 source in 4 places"), str(report)
     assert "cause      add(_, _) in the reference only" in str(report), str(report)
+
+
+class Weighed(rows.Module):
+    """A block that weighs what it makes by a number of its own, or does not."""
+
+    def __init__(self, weight: float | None) -> None:
+        self.layer, self.weight = rows.Linear(4, 4), weight
+
+    def forward(self, x: Any) -> Any:
+        y = F.tanh(self.layer(x))
+        if self.weight is not None:
+            y = y * self.weight
+        return x + y
+
+
+def weighed(*weights: float | None) -> Any:
+    return rows.Sequential(*map(Weighed, weights))
+
+
+def test_what_all_blocks_leave_out_is_one_source_whatever_number_the_reference_has() -> None:
+    """A number that the candidate's block holds is its own fault; one that its code does not know is none."""
+    report = padiff.diff(weighed(0.3, 0.5, 0.7), weighed(None, None, None), X)
+    assert str(report).startswith("not aligned: 1 source in 3 places"), str(report)
+    report = padiff.diff(weighed(0.3, 0.5, 0.7), weighed(0.4, 0.5, 0.6), X)
+    assert str(report).startswith("not aligned: 2 sources"), str(report)

@@ -91,15 +91,17 @@ def _is_of_a_line(piece: Sequence[Finding]) -> bool:
 
 
 def _is_of_code(cause: Cause) -> bool:
-    """Return whether a cause is the line's own: nothing that a block may hold, as another number is.
+    """Return whether a cause is the line's own: nothing that a block may hold, as another number of the candidate's is.
 
     So are the same arguments in another order, on what lies otherwise, or fewer of them: the line gives none there.
     """
+    told = cause.parameters
     if cause.name == "several":
-        return all(map(_is_of_code, cause.parameters["causes"]))
+        return all(map(_is_of_code, told["causes"]))
     if cause.name == "arguments":
         return not _apart(cause)[1]
-    return cause.name in _OF_CODE and not _NUMBER.search(str(cause))
+    said = "" if cause.name == "code_alone" and told["side"] == SIDES[0] else str(cause)
+    return cause.name in _OF_CODE and not _NUMBER.search(str(told[SIDES[1]]) if cause.name == "code" else said)
 
 
 def _apart(cause: Cause) -> list[tuple[str, ...]]:

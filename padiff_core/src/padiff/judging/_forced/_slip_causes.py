@@ -137,9 +137,12 @@ def _cause(slip: Slip) -> Cause | None:
     single = len(slip.reference) == len(slip.candidate) == 1
     if single:
         found = cause_between(Pair(slip.reference[0], slip.candidate[0], BY_PLACE), Phase.FORWARD)
-        if found is not None and found.name == "settings":
-            return attrs.evolve(found, verified=True)
         ours, theirs = (slip.named[side] for side in SIDES)
+        # Modules of other kinds that are given something else are no other spelling of one.
+        same = _values(ours) == _values(theirs)
+        same |= slip.reference[0].module.kind == slip.candidate[0].module.kind
+        if found is not None and found.name == "settings" and same:
+            return attrs.evolve(found, verified=True)
         if ours == theirs and called_alike(slip.reference[0], slip.candidate[0]):
             return Cause("kernel", {"name": last(slip.candidate[0].path)}, verified=True)
     names = {name for side in slip.named.values() for names in side for name in names}
@@ -162,6 +165,11 @@ def _cause(slip: Slip) -> Cause | None:
     operations = all(call.module.operation for call in (*slip.reference, *slip.candidate))
     name = "arguments" if single and operations and alike else "code"
     return None if called[0] == called[1] else Cause(name, sides, verified=True)
+
+
+def _values(named: Sequence[Sequence[str]]) -> list[str]:
+    """Return which values are taken, without the shapes in which they lie."""
+    return [name.partition("[")[0] for names in named for name in names]
 
 
 def _shown(name: str) -> str:
