@@ -328,3 +328,28 @@ def test_a_layer_in_front_of_a_block_is_told_for_the_size_that_it_gives(kind: ty
     x = np.random.default_rng(0).standard_normal((2, 4, 16, 16)).astype(np.float32)
     (source,) = padiff.diff(Stemmed(1, kind({})), Stemmed(0, kind({})), x).sources
     assert (source.candidate.path, source.what.kind) == ("stem", "output"), source
+
+
+class Striding(rows.Module):
+    """Three layers, of which the one in the middle strides, or its code leaves pixels out; and a norm."""
+
+    def __init__(self, padding: int = 1, eps: float = 1e-5, *, ported: bool = False) -> None:
+        self.stem, self.mid = rows.Conv2d(4, 4, 3, 2, padding), rows.Conv2d(4, 6, 1, 1 if ported else 2)
+        self.last, self.norm, self.ported = rows.Conv2d(6, 4, 3, 1, padding), rows.LayerNorm(4, eps), ported
+
+    def forward(self, x: Any) -> Any:
+        x = F.relu(self.mid(F.relu(self.stem(x))))
+        x = x[:, :, ::2, ::2] if self.ported else x
+        return self.norm(F.relu(self.last(x)).transpose(0, 2, 3, 1)).mean((1, 2))
+
+
+@pytest.mark.parametrize(
+    ("padding", "eps", "places"), [(1, 1e-5, []), (0, 1e-5, ["stem", "last"]), (0, 0.1, ["stem", "last", "norm"])]
+)
+def test_a_size_that_is_made_otherwise_behind_another_one_is_no_source(
+    padding: int, eps: float, places: list[str]
+) -> None:
+    """A layer that strides where the port leaves pixels out was a source as soon as it was given another size."""
+    x = np.random.default_rng(0).standard_normal((2, 4, 26, 26)).astype(np.float32)
+    report = padiff.diff(Striding(), Striding(padding, eps, ported=True), x)
+    assert [source.candidate.path for source in report.sources] == places, str(report)

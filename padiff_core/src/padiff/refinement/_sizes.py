@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import attrs
 
@@ -39,15 +39,18 @@ def with_sizes_put(correspondence: Correspondence, evidence: Evidence) -> Corres
     return correspondence
 
 
-def _told(judge: Judge) -> Iterator[tuple[Suspicion, _Put]]:
-    """Yield where a size comes to be another one by a fault."""
+def _told(judge: Judge) -> list[tuple[Suspicion, _Put]]:
+    """Return where a size comes to be another one by a fault."""
     if all(check.spot.reference.shape == check.spot.candidate.shape for check in judge.forced.checks):
-        return
+        return []
+    found = []
     for one in judge.forward():
         if one.spot is not None and one.arises and one.verdict is Verdict.DIFFERS:
             pair, what = judge.alignment.of_candidate(one.spot.pair.candidate), f"{one.spot.what}s"
             if pair is not None and one.ruling.rests_on("other_input", "other_output"):
-                yield from ((one, (pair.key, what, tie)) for tie in pair.unfit(what))
+                found += [(one, pair, (pair.key, what, tie)) for tie in pair.unfit(what)]
+    # What a layer makes of another size may be meant: that shows once it is given the right one.
+    return [(one, put) for place, (one, pair, put) in enumerate(found) if not (place and pair.misfed)]
 
 
 def _was_meant(told: Suspicion, judge: Judge) -> bool:
