@@ -143,6 +143,7 @@ def units_of(
     for parameter in model.parameters.values():
         for owner, names in grouped(parameter.paths, parent).items():  # one may hang at a module under several
             own.setdefault(owner, []).append(last(names[0]))
+    around = {path for owner in own if owner for path in upwards(parent(owner))}  # what holds a module that holds some
     claimed: set[str] = set()
     units: list[HeldUnit] = []
     inside: list[str] = []
@@ -173,7 +174,7 @@ def units_of(
             and (not by_path[joined(module.path, name)].buffer or (module.kind is None and _STATISTIC.search(name)))
         }
         if module.kind is not None and computed and len(found) <= 1:
-            rest |= _behind(module, kinds, by_path, claimed)
+            rest |= _behind(module, kinds, by_path, claimed) if module.path in around else {}
             if rest:
                 rest = {**(found[0].roles if found else {}), **rest}
                 claimed.update(path for held in rest.values() for path in held.parameter.paths)
