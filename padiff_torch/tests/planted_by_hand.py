@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,35 @@ def data_parallel(fault: str) -> jobs.Job:
     return job
 
 
+def accumulated(fault: str) -> jobs.Job:
+    """Return a job that makes a step of slices of two rows: those of one process are dealt out to many, in turn.
+
+    It tells the loss of its last slice. A ``whole`` step is of one batch.
+    """
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        model = jobs.net()
+        wrapped = torch.nn.parallel.DistributedDataParallel(model) if world > 1 else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with padiff.record(wrapped, folder, optimizer=optimizer) as recorder:
+            for step in range(jobs.STEPS):
+                slices = jobs.data(step, 0, 1).split(8 if fault == "whole" else 2)[rank::world]
+                for number, given in enumerate(slices, 1):
+                    alone = wrapped.no_sync() if world > 1 and number < len(slices) else contextlib.nullcontext()
+                    with alone:
+                        loss = wrapped(given).pow(2).mean()
+                        (loss / (1 if fault == "undivided" else len(slices))).backward()
+                optimizer.step()
+                if fault != "kept":
+                    optimizer.zero_grad()
+                recorder.step(loss)
+
+    return job
+
+
+SLICES = ("clean", "undivided", "kept")
+
+
 def _summed(_: Any, bucket: Any) -> Any:
     return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
 
@@ -297,6 +327,8 @@ ONE: dict[str, jobs.Job] = {
     "hand-clean": by_hand("clean"),
     "data-clean": data_parallel("clean"),
     "averaged-clean": data_parallel("by-hand"),
+    "slices-clean": accumulated("clean"),
+    "slices-whole": accumulated("whole"),
     "tokens-clean": tokens("clean"),
     "shared-clean": shared("clean"),
     "mixed-clean": mixed("clean"),
@@ -307,6 +339,7 @@ ONE: dict[str, jobs.Job] = {
 TWO: dict[str, jobs.Job] = {
     **{f"hand-{fault}": by_hand(fault) for fault in BY_HAND},
     **{f"data-{fault}": data_parallel(fault) for fault in DATA},
+    **{f"slices-{fault}": accumulated(fault) for fault in SLICES},
     **{f"tokens-{fault}": tokens(fault) for fault in TOKENS},
     **{f"shared-{fault}": shared(fault) for fault in SHARED},
     **{f"mixed-{fault}": mixed(fault) for fault in MIXED},

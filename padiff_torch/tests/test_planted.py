@@ -25,8 +25,10 @@ def jobs(ran: Callable[..., Path]) -> Path:
         ),
         *(
             (f"one/{kind}-clean", f"two/{kind}-clean")
-            for kind in ("hand", "data", "averaged", "tokens", "table", "shared")
+            for kind in ("hand", "data", "averaged", "slices", "tokens", "table", "shared")
         ),
+        ("one/slices-whole", "two/slices-clean"),
+        ("two/slices-clean", "one/slices-clean"),
         *(("one/tokens-clean", f"two/tokens-{kind}") for kind in ("sharded", "told", "told-by-hand")),
         *(("one/mixed-clean", f"two/mixed-{kind}") for kind in ("cast", "sharded")),
         ("two/mixed-cast", "two/mixed-sharded"),
@@ -83,6 +85,8 @@ DATA: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "data-start": ("parameter", "0", "out_of_step", APART),
     "data-clipped": ("updates", "", "step_scaled", {}),
     "norm-each": ("output", "2", "normalized_by_each", BOTH),
+    "slices-undivided": ("output_gradient", "", "loss_scaled", {"times": 2.0}),
+    "slices-kept": ("updates", "", "optimizer_settings", {}),
     "tokens-unreduced": ("updates", "", "gradients_unreduced", BOTH),
     "shared-unreduced": ("updated_parameter", "norm", "gradients_unreduced", BOTH),
     "mixed-cast-rate": ("updates", "", "optimizer_settings", {}),

@@ -38,11 +38,23 @@ def compared(folder: Path, cuts: tuple[int, int], *, fault: str = "", other: boo
     return padiff.compare(folder / "a", folder / "b")
 
 
+@pytest.mark.parametrize("cuts", [(2, 4), (4, 2), (2, 8), (8, 4)])
+def test_batches_may_be_cut_into_more_on_one_side(tmp_path: Path, cuts: tuple[int, int]) -> None:
+    """As many rows a process, on fewer processes: each batch of the side that has fewer is read as slices of it."""
+    report = compared(tmp_path, cuts)
+    assert report.aligned, str(report)
+    assert report.coverage is not None
+    assert not report.coverage.missing
+    assert {call.candidate.call for call in report.calls if call.candidate.path == ""} == {*range(max(cuts))}
+
+
 def test_slices_that_both_cut_otherwise_are_named(tmp_path: Path) -> None:
-    report = compared(tmp_path, (2, 4))
+    for name, model, count in zip("ab", pair(), (2, 3), strict=True):
+        recorded(tmp_path / name, model, count, batch=ALL[:6])
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
     (source,) = report.sources
     assert source.cause.name == "micro_batches"
-    assert source.cause.parameters == {"reference": 2, "candidate": 4, "slices": True}
+    assert source.cause.parameters == {"reference": 2, "candidate": 3, "slices": True}
     assert "slices of one batch" in str(report)
 
 
@@ -57,7 +69,7 @@ def test_a_batch_is_read_as_the_slices_that_the_other_side_makes_of_it(tmp_path:
     assert {call.candidate.call for call in report.calls if call.candidate.path == ""} == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("cuts", [(1, 4), (4, 1)])
+@pytest.mark.parametrize("cuts", [(1, 4), (4, 1), (2, 4), (4, 2)])
 @pytest.mark.parametrize(
     ("fault", "place"),
     [("epsilon", (Phase.FORWARD, "layers.1.norm")), ("detach", (Phase.BACKWARD, "layers.1"))],

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
+
+import attrs
 
 from padiff.distributed._grid import Grid
 from padiff.distributed._infer import Spreading
-from padiff.distributed._merged_step import MergedStep
+from padiff.distributed._merged_step import MergedStep, Parts
 from padiff.distributed._placements import REPLICATE
-from padiff.distributed._sketches import together
+from padiff.distributed._sketches import together, with_nothing
 from padiff.trace import SteppedRecord, Summary, Trace
 
 
@@ -50,6 +52,18 @@ def keep_optimizer_gradient(step: MergedStep, traces: Mapping[int, Trace], path:
     found = None if held is None else _merged_gradient(traces, step.grid, path, held.spreading)
     if found is not None:
         step.trace.handed[path] = step.trace.summarized(found)
+
+
+def keep_last_pass(step: MergedStep, traces: Mapping[int, Trace], path: str, promised: Callable[[Parts], int]) -> None:
+    """Keep the gradient of the last of several backward passes: it lies on ranks as that of all of them does."""
+    whole = step.parameters.get(("parameter_gradients", path))
+    held = {rank: trace for rank, trace in traces.items() if path in trace.parameters}
+    if whole is None or not any(path in trace.latest for trace in held.values()):
+        return
+    keys = {rank: trace.latest.get(path, trace.parameter_gradients.get(path)) for rank, trace in held.items()}
+    arrays = with_nothing(traces, keys, {rank: trace.parameters[path].shape for rank, trace in held.items()})
+    if len(arrays) == len(held):
+        step.trace.latest[path] = promised(attrs.evolve(whole, arrays=arrays))
 
 
 def _merged_gradient(traces: Mapping[int, Trace], grid: Grid, path: str, how: Spreading) -> Summary | None:

@@ -15,7 +15,7 @@ from padiff.distributed._infer import Spreading, behind, differing
 from padiff.distributed._joined import joined_of
 from padiff.distributed._losses import Losses
 from padiff.distributed._merged_step import MergedStep, MergedStore, Parts
-from padiff.distributed._optimizers import keep_optimizer_gradient, stepped_with
+from padiff.distributed._optimizers import keep_last_pass, keep_optimizer_gradient, stepped_with
 from padiff.distributed._others import Other, Spot
 from padiff.distributed._shared import Homes, Shared, held_of, shared_calls, shared_flow
 from padiff.distributed._sketches import (
@@ -290,6 +290,7 @@ class Merger:
         for path in dict.fromkeys(path for trace in self.traces.values() for path in trace.parameters):
             self.step.trace.parameters[path] = self._record(path)
             keep_optimizer_gradient(self.step, self.traces, path)
+            keep_last_pass(self.step, self.traces, path, self._promised)
 
     def _shapes(self, path: str) -> dict[int, Shape]:
         return {rank: one.parameters[path].shape for rank, one in self.traces.items() if path in one.parameters}

@@ -94,8 +94,12 @@ def _cut_of(calls: Sequence[Sequence[Call]], traces: Traces, side: int | None = 
         return
     both = traces[fewer], traces[1 - fewer]
     given = [{leaf.token for call in trace.tops for leaf in call.outputs} for trace in both]
-    for whole in _wholes(calls[fewer], calls[1 - fewer]):
-        slices = _others(whole, calls[fewer], calls[1 - fewer], both)
+    wholes = _wholes(calls[fewer], calls[1 - fewer])
+    several = wholes if len(wholes) > 1 else []  # batches that the other side cuts into more
+    held = {whole: {one for one in calls[1 - fewer] if _is_given(whole, one, both)} for whole in several}
+    for whole in wholes:
+        elsewhere = set[Call]().union(*held.values()) - held.get(whole, set())
+        slices = [one for one in _others(whole, calls[fewer], calls[1 - fewer], both) if one not in elsewhere]
         shares = _cut(whole, slices, both) if len(slices) > 1 else []
         if shares:
             yield Cut(fewer, whole, slices, shares, _loose(whole, slices, (given[0], given[1])))
@@ -110,6 +114,17 @@ def _wholes(ours: Sequence[Call], theirs: Sequence[Call]) -> list[Call]:
 def _is_part(part: Call, whole: Call) -> bool:
     """Return whether something that a call is given may be a part of what another one is."""
     return any(ways(a.shape, b.shape) for a, b in zip(whole.inputs, part.inputs, strict=False))
+
+
+def _is_given(whole: Call, part: Call, traces: Traces) -> bool:
+    """Return whether a call holds all that another one is given, which are rows of what it is given itself."""
+    told: list[bool] = []
+    for ours, theirs in zip(whole.inputs, part.inputs, strict=False):
+        value, other = traces[0].value(ours), traces[1].value(theirs)
+        if value is not None and other is not None and (how := ways(value.shape, other.shape)):
+            parts = [other.astype(value.dtype)]
+            told.append(any(_same_rows(*_rows(value, parts, axis, dropped=gone))[0] for axis, gone in how))
+    return bool(told) and all(told)
 
 
 def _others(whole: Call, ours: Sequence[Call], theirs: Sequence[Call], traces: Traces) -> Sequence[Call]:
@@ -172,8 +187,7 @@ def _cut(root: Call, slices: Sequence[Call], traces: Traces) -> list[Share]:
         if whole is None or len(known) < len(slices):
             continue
         for axis, dropped in set.intersection(*({*ways(whole.shape, one.shape)} for one in known)):
-            rows = np.moveaxis(whole, axis, 0)
-            cut = [one[None] if dropped else np.moveaxis(one, axis, 0) for one in known]
+            rows, cut = _rows(whole, known, axis, dropped=dropped)
             kinds, found = _same_rows(rows, [one.astype(whole.dtype) for one in cut])
             if not kinds:
                 kinds, found = 1, _near_rows(rows, cut)
@@ -181,6 +195,11 @@ def _cut(root: Call, slices: Sequence[Call], traces: Traces) -> list[Share]:
                 shares = enumerate(found)
                 best = kinds, [Share(axis, k, len(rows), tuple(part), dropped=dropped) for k, part in shares]
     return best[1]
+
+
+def _rows(whole: Array, parts: Sequence[Array], axis: int, *, dropped: bool) -> tuple[Array, list[Array]]:
+    """Return a value and parts of it with their rows first."""
+    return np.moveaxis(whole, axis, 0), [one[None] if dropped else np.moveaxis(one, axis, 0) for one in parts]
 
 
 def _same_rows(whole: Array, parts: Sequence[Array]) -> tuple[int, list[list[int]]]:
