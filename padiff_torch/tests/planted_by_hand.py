@@ -301,6 +301,41 @@ def table(rank: int, world: int, folder: Path) -> None:
             recorder.step(loss)
 
 
+def sequences(fault: str) -> jobs.Job:
+    """Return a job that torch splits: layers over ranks, and sequences where norms work, whose gradients add up."""
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        from torch.distributed.tensor import Replicate, Shard
+        from torch.distributed.tensor import parallel as tp
+
+        torch.manual_seed(0)
+        nn = torch.nn
+        layers = [nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16), nn.LayerNorm(16), nn.Linear(16, 8, bias=False)]
+        model = nn.Sequential(nn.Embedding(12, 16), nn.LayerNorm(16), *layers)
+        if world > 1:
+            part, whole = Shard(1), Replicate()
+            plan: dict[str, Any] = {
+                "0": tp.RowwiseParallel(input_layouts=whole, output_layouts=part),
+                **{path: tp.SequenceParallel() for path in ("1", "5")},
+                "2": tp.ColwiseParallel(input_layouts=part),
+                "4": tp.RowwiseParallel(output_layouts=part),
+                "6": tp.ColwiseParallel(input_layouts=part, output_layouts=whole),
+            }
+            tp.parallelize_module(model, torch.distributed.init_device_mesh("cpu", (world,)), plan)
+        if fault == "stale" and rank:
+            model[1].weight.data *= 1.01
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        with padiff.record(model, folder, optimizer=optimizer) as recorder:
+            for step in range(jobs.STEPS):
+                loss = model(torch.randint(0, 12, (2, 6), generator=torch.Generator().manual_seed(step))).pow(2).mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                recorder.step(loss)
+
+    return job
+
+
 def zero(clip: float) -> jobs.Job:
     """Return a job that DeepSpeed trains at stage 1, with a clipping of its own."""
 
@@ -334,6 +369,7 @@ ONE: dict[str, jobs.Job] = {
     "mixed-clean": mixed("clean"),
     "norm-clean": data_parallel("norm"),
     "table-clean": table,
+    "sequences-clean": sequences("clean"),
 }
 """Name -> a job of one process."""
 TWO: dict[str, jobs.Job] = {
@@ -345,6 +381,7 @@ TWO: dict[str, jobs.Job] = {
     **{f"mixed-{fault}": mixed(fault) for fault in MIXED},
     "norm-each": data_parallel("norm"),
     "table-clean": table,
+    **{f"sequences-{fault}": sequences(fault) for fault in ("clean", "stale")},
     "averaged-clean": data_parallel("by-hand"),
     "data-clipped": zero(0.05),
 }

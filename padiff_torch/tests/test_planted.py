@@ -25,7 +25,7 @@ def jobs(ran: Callable[..., Path]) -> Path:
         ),
         *(
             (f"one/{kind}-clean", f"two/{kind}-clean")
-            for kind in ("hand", "data", "averaged", "slices", "tokens", "table", "shared")
+            for kind in ("hand", "data", "averaged", "slices", "tokens", "table", "shared", "sequences")
         ),
         ("one/slices-whole", "two/slices-clean"),
         ("two/slices-clean", "one/slices-clean"),
@@ -89,6 +89,7 @@ DATA: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "slices-kept": ("updates", "", "optimizer_settings", {}),
     "tokens-unreduced": ("updates", "", "gradients_unreduced", BOTH),
     "shared-unreduced": ("updated_parameter", "norm", "gradients_unreduced", BOTH),
+    "sequences-stale": ("parameter", "1", "out_of_step", APART),
     "mixed-cast-rate": ("updates", "", "optimizer_settings", {}),
     "mixed-sharded-rate": ("updates", "", "optimizer_settings", {}),
     "mixed-sharded-halved": ("updates", "", "optimizer_settings", {}),

@@ -32,6 +32,8 @@ _PACKED = (2, 3)
 _ROWS, _OTHER, _TORN = 2, 3, 4
 """How good a reconstruction is that may be the other run's value, with its rows in another order; that is another one;
 that is of replicas that differ. 0 and 1 are those that are the other run's value."""
+_FAR = 4.0
+"""How many times nearer a sum must be than replicas that differ, to be taken where it is not the other run's value."""
 _MOST = 256
 """Reconstructions that are tried of one value."""
 
@@ -230,8 +232,9 @@ def nearest_of(
 ) -> tuple[dict[str, Placement], bool]:
     """Return the reconstruction that is nearest to the other run's value, and whether it is that value.
 
-    A sum counts only where it is. Of replicas alone nobody asks. Several may be that value, where the other run is a
-    job too: shards come before sums then, and replicas that differ are last.
+    A sum counts only where it is, or where it is far nearer than replicas that differ: behind a fault nothing is that
+    value. Of replicas alone nobody asks. Several may be that value, where the other run is a job too: shards come
+    before sums then, and replicas that differ are last.
     """
     without = [one for one in fitting if all(how.kind not in ("partial", "sums") for how in one.values())]
     best, least, same = dict((without or list(fitting))[0]), (_TORN, math.inf), False
@@ -245,7 +248,9 @@ def nearest_of(
         rank = (other, 0.0 if other == _ROWS else found.apart)
         if found.same and not torn:
             rank = (int(one not in without), 0.0)
-        if rank < least and (one in without or found.same):
+        elif one not in without:
+            rank = (_TORN, found.apart * _FAR) if without else (_TORN, math.inf)
+        if rank < least:
             best, least, same = dict(one), rank, found.same
     return best, same
 
