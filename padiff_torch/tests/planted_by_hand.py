@@ -199,7 +199,7 @@ def accumulated(fault: str) -> jobs.Job:
     def job(rank: int, world: int, folder: Path) -> None:
         model = jobs.net()
         wrapped = torch.nn.parallel.DistributedDataParallel(model) if world > 1 else model
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         with padiff.record(wrapped, folder, optimizer=optimizer) as recorder:
             for step in range(jobs.STEPS):
                 slices = jobs.data(step, 0, 1).split(8 if fault == "whole" else 2)[rank::world]
@@ -208,6 +208,8 @@ def accumulated(fault: str) -> jobs.Job:
                     with alone:
                         loss = wrapped(given).pow(2).mean()
                         (loss / (1 if fault == "undivided" else len(slices))).backward()
+                if fault == "halved" and rank:
+                    model[3].weight.grad *= 0.5
                 optimizer.step()
                 if fault != "kept":
                     optimizer.zero_grad()
@@ -216,7 +218,7 @@ def accumulated(fault: str) -> jobs.Job:
     return job
 
 
-SLICES = ("clean", "undivided", "kept")
+SLICES = ("clean", "undivided", "kept", "halved")
 
 
 def _summed(_: Any, bucket: Any) -> Any:

@@ -86,6 +86,7 @@ DATA: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
     "data-clipped": ("updates", "", "step_scaled", {}),
     "norm-each": ("output", "2", "normalized_by_each", BOTH),
     "slices-undivided": ("output_gradient", "", "loss_scaled", {"times": 2.0}),
+    "slices-halved": ("updated_parameter", "3", "given_on_ranks", {"ranks": [1], "first": 0, "times": [0.5]}),
     "slices-kept": ("updates", "", "optimizer_settings", {}),
     "tokens-unreduced": ("updates", "", "gradients_unreduced", BOTH),
     "shared-unreduced": ("updated_parameter", "norm", "gradients_unreduced", BOTH),

@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 
 from padiff.distributed._expected import Expected
+from padiff.distributed._infer import Spreading
 from padiff.distributed._job import Job
 from padiff.distributed._merged_step import Parts
 from padiff.distributed._optimizers import unlike_settings
@@ -21,7 +22,7 @@ from padiff.distributed._reductions import cause_of, is_same, other_value
 from padiff.distributed._run import RankedRun
 from padiff.grouping import grouped
 from padiff.judging import given_gradients, place_around, rate_between, shown_setting
-from padiff.numerics import EXACT, SAME, Array, difference, epsilon
+from padiff.numerics import ACCUMULATED, EXACT, SAME, Array, difference, epsilon, epsilon_of
 from padiff.paths import joined, last
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, What
 
@@ -41,6 +42,8 @@ class _Stepped:
     """Empty where it is not known."""
     right: tuple[Array, Array] | None
     """The other side's, whole, before and after; None where these are not known."""
+    given: Mapping[int, tuple[int, float]]
+    """Rank -> the first of its replicas, and how many times the gradient of that its optimizer was given."""
 
     @property
     def everywhere(self) -> bool:
@@ -120,12 +123,37 @@ def _stepped(job: Job, judged: Collection[str]) -> Iterator[_Stepped]:
         if whole is not None and began is not None and whole.shape == began.shape:
             wrong = tuple(rank for rank in after if _strays(rank, after, parts, began, whole))
             if wrong:
-                yield _Stepped(path, parts, after, wrong, before, (began, whole))
+                yield _Stepped(path, parts, after, wrong, before, (began, whole), {})
                 continue
-            # Each is near to what it should be; replicas have to be equal all the same.
-            unlike = tuple(rank for rank in unlike if _differs_from_replicas(rank, after, unlike))
-        if unlike:
-            yield _Stepped(path, parts, after, unlike, before, None)
+            # Each is near to what it should be; replicas have to be equal all the same, and stepped by the same: an
+            # optimizer that scales its steps, as Adam does, hides another gradient.
+            given = _given_apart(job, path, parts.spreading)
+            unlike = tuple(one for one in unlike if one in given or _differs_from_replicas(one, after, unlike))
+            if unlike:
+                yield _Stepped(path, parts, after, unlike, before, None, given)
+        elif unlike:
+            yield _Stepped(path, parts, after, unlike, before, None, {})
+
+
+def _given_apart(job: Job, path: str, spreading: Spreading) -> dict[int, tuple[int, float]]:
+    """Return which ranks step a parameter by another gradient than the first of their replicas, and how many times it.
+
+    Rank -> that first one, and the factor.
+    """
+    known: dict[int, tuple[float, str]] = {}  # the norm and the type
+    for rank, run in job.run.runs.items():
+        trace = run.trace(job.number)
+        told = trace.summaries.get(trace.handed.get(path, 0))
+        if told is not None and told.norm and told.shape == trace.parameters[path].shape:
+            known[rank] = told.norm, told.dtype
+    grid, found = job.run.grid, dict[int, tuple[int, float]]()
+    for axis in (axis for axis in grid.axes if spreading.kind(axis) == "replicate"):
+        for first, *others in grid.groups(list(known), axis):
+            for rank in others:
+                (own, dtype), (right, _) = known[rank], known[first]
+                if abs(own - right) > ACCUMULATED(epsilon_of(dtype)) * max(own, right):
+                    found.setdefault(rank, (first, own / right))
+    return found
 
 
 def _strays(rank: int, after: Mapping[int, Array], parts: Parts, began: Array, whole: Array) -> bool:
@@ -152,14 +180,22 @@ def _causes(run: RankedRun, wrong: Sequence[int], group: Sequence[_Stepped]) -> 
     unknown = [one for one in group if one.right is None]
     if unknown:
         first = next(rank for rank in unknown[0].after if rank not in wrong)
-        yield Cause("out_of_step", {"ranks": list(wrong), "first": first}, verified=True), unknown
+        told: dict[str, Any] = {"ranks": list(wrong), "first": first}
+        apart = [one for one in unknown if one.given.keys() >= set(wrong)]
+        rest = [one for one in unknown if one not in apart]
+        if apart:
+            firsts, shares = zip(*(apart[0].given[rank] for rank in wrong), strict=True)
+            figures = {"first": firsts[0], "times": [float(f"{one:.4g}") for one in shares]}
+            yield Cause("given_on_ranks", {**told, **figures}, verified=True), apart
+        if rest:
+            yield Cause("out_of_step", told, verified=True), rest
     if not known:
         return
     times = {rank: _times(known, rank) for rank in wrong}
     right = [rank for rank in run.runs if rank not in wrong and any(rank in one.after for one in known)]
     rounded = {None if one is None else float(f"{one:.{_ALIKE}g}") for one in times.values()}
     if right:
-        told: dict[str, Any] = {"ranks": list(wrong), "right": right}
+        told = {"ranks": list(wrong), "right": right}
         if len(rounded) == 1 and None not in rounded:
             yield Cause("stepped_on_ranks", {**told, "times": rounded.pop()}, verified=True), known
         else:
@@ -257,7 +293,7 @@ def _finding(job: Job, cause: Cause, group: Sequence[_Stepped]) -> Finding:
     apart = max((_apart(one) for one in group), key=lambda one: one.rel_l2)
     judged = len([1 for name, _ in job.step.parameters if name == "updated"])
     evidence = [Evidence.of("stepped_alike", paths=paths, of=judged)] if len(paths) > 1 else []
-    if cause.name == "out_of_step":
+    if cause.name in ("out_of_step", "given_on_ranks"):
         evidence.append(Evidence("ranks_disagree", {"side": job.side, **cause.parameters}))
     unlike = {name: shown_setting(own) for name, own in unlike_settings(job.step.trace, paths).items()}
     evidence += [Evidence("settings_of_ranks", unlike)] if unlike else []

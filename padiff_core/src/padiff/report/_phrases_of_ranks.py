@@ -37,6 +37,9 @@ OF_RANKS: Mapping[str, Phrase] = {
         + (f"{data['times']:.4g} times as far" if data["times"] else "not at all")
         + f", right on {ranks(data['right'])}"
     ),
+    "given_on_ranks": lambda data: (
+        f"not all step by the gradient of {ranks([data['first']])}: it is multiplied by {_multiples(data)}"
+    ),
     "gradients_unreduced": (
         "each of {ranks:ranks} steps by the gradient that arrived on it alone, where all of theirs together are the "
         "other side's: an all-reduce of gradients is missing"
