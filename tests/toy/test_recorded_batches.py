@@ -48,6 +48,20 @@ def test_batches_may_be_cut_into_more_on_one_side(tmp_path: Path, cuts: tuple[in
     assert {call.candidate.call for call in report.calls if call.candidate.path == ""} == {*range(max(cuts))}
 
 
+def test_a_slice_may_have_as_many_rows_as_another_batch(tmp_path: Path) -> None:
+    cuts = [ALL[:6], ALL[6:]], [ALL[:2], ALL[2:6], ALL[6:7], ALL[7:]]
+    for name, model, parts in zip("ab", pair(), cuts, strict=True):
+        home: Any = rows if isinstance(model, rows.Module) else columns
+        with padiff.record(model, tmp_path / name) as recorder:
+            for part in parts:
+                y = model(home.Tensor(part.copy()))
+                ((y * y).sum() * np.float32(1 / ALL.size)).backward()
+            recorder.step()
+    for turned in (("a", "b"), ("b", "a")):
+        report = padiff.compare(*(tmp_path / name for name in turned))
+        assert report.aligned, str(report)
+
+
 def test_slices_that_both_cut_otherwise_are_named(tmp_path: Path) -> None:
     for name, model, count in zip("ab", pair(), (2, 3), strict=True):
         recorded(tmp_path / name, model, count, batch=ALL[:6])

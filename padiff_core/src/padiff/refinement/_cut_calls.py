@@ -98,11 +98,14 @@ def _cut_of(calls: Sequence[Sequence[Call]], traces: Traces, side: int | None = 
     several = wholes if len(wholes) > 1 else []  # batches that the other side cuts into more
     held = {whole: {one for one in calls[1 - fewer] if _is_given(whole, one, both)} for whole in several}
     for whole in wholes:
-        elsewhere = set[Call]().union(*held.values()) - held.get(whole, set())
-        slices = [one for one in _others(whole, calls[fewer], calls[1 - fewer], both) if one not in elsewhere]
-        shares = _cut(whole, slices, both) if len(slices) > 1 else []
-        if shares:
-            yield Cut(fewer, whole, slices, shares, _loose(whole, slices, (given[0], given[1])))
+        own, others = held.get(whole, set()), _others(whole, calls[fewer], calls[1 - fewer], both)
+        left = set(others) - set[Call]().union(*held.values())
+        for some in (own, own | left):  # what a model made of data may be rounded otherwise
+            slices = [one for one in calls[1 - fewer] if one in some]
+            shares = _cut(whole, slices, both) if len(slices) > 1 else []
+            if shares:
+                yield Cut(fewer, whole, slices, shares, _loose(whole, slices, (given[0], given[1])))
+                break
 
 
 def _wholes(ours: Sequence[Call], theirs: Sequence[Call]) -> list[Call]:
