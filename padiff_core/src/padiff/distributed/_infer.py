@@ -249,7 +249,7 @@ def nearest_of(
         if found.same and not torn:
             rank = (int(one not in without), 0.0)
         elif one not in without:
-            rank = (_TORN, found.apart * _FAR) if without else (_TORN, math.inf)
+            rank = (_TORN, found.apart * _FAR if without else math.inf)
         if rank < least:
             best, least, same = dict(one), rank, found.same
     return best, same

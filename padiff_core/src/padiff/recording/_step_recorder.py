@@ -13,7 +13,7 @@ from padiff.numerics import sample, work_of
 from padiff.recording._places import Places, Where
 from padiff.recording._record import Recorder
 from padiff.recording._reduced import Reductions
-from padiff.trace import Kept, Leaf, QueuedStore, SteppedRecord, Summary, Trace, summarized, summed
+from padiff.trace import Call, Kept, Leaf, QueuedStore, SteppedRecord, Summary, Trace, summarized, summed
 
 Chosen = Callable[[str], bool]
 
@@ -54,9 +54,12 @@ class StepRecorder(Recorder):
             self._modules.clear()
             self._places.begin()
         self._path, self._gives = module.path, False
-        fed = super().enter(module, args, kwargs)
-        self.calls[-1].casting = self.adapter.casting()
-        return fed
+        return super().enter(module, args, kwargs)
+
+    def opened(self, call: Call, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep the arguments, and the casts that are on."""
+        super().opened(call, module, args, kwargs)
+        call.casting = self.adapter.casting()
 
     def leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Close a call."""

@@ -116,9 +116,9 @@ class Evidence:
         self._free = dict.fromkeys(self._free, with_calls_of(free, led))
         return self.free(axes) is not free
 
-    def goes_back(self, correspondence: Correspondence, run: Trace) -> None:
+    def goes_back(self, free: Trace) -> None:
         """Take the free run again as it was before it was led."""
-        self._free = {tuple(sorted(correspondence.axes.items())): run}
+        self._free = dict.fromkeys(self._free, free)
 
     def agrees(self, axes: Orders | None = None) -> bool:
         """Return whether the candidate's free run gives what the reference gave, to one rounding."""

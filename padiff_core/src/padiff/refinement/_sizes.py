@@ -26,14 +26,14 @@ def with_sizes_put(correspondence: Correspondence, evidence: Evidence) -> Corres
     """
     put, meant = list[_Put](), list[_Put]()
     while new := [both for both in _told(evidence.judged(correspondence)) if both[1] not in (*put, *meant)]:
-        run, tried = evidence.free(correspondence.axes), [*put, *(tie for _, tie in new)]
+        free, tried = evidence.free(correspondence.axes), [*put, *(tie for _, tie in new)]
         after = _with_put(correspondence, tried, evidence)
         if after is None:
             break
         wrong = [tie for one, tie in new if _was_meant(one, evidence.judged(after))]
         meant += wrong
         if wrong:
-            evidence.goes_back(correspondence, run)
+            evidence.goes_back(free)
         else:
             put, correspondence = tried, after
     return correspondence

@@ -71,7 +71,7 @@ class Level:
             self.least = True
 
     def rounded_to(self, size: Size, cast: float) -> float:
-        """Return how far apart by rounding alone a value is that is made of this.
+        """Return how much of a value's difference rounding explains, from what is known of what it was made of.
 
         Where both sides ``cast`` alike, their kernels may still round apart what they give in a coarse type.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from padiff.numerics import (
     in_reals,
     root_mean_square,
 )
-from padiff.trace import Leaf
+from padiff.trace import Leaf, Trace
 
 Magnified = Literal["gradients_cancelled", "at_a_kink"]
 _FEW = 256
@@ -81,24 +81,21 @@ def _bends(spot: Spot, size: Size, meter: Meter) -> bool:
     leaves = next((both for both in spot.pair.made if both[0].shape == spot.reference.shape), None)
     if leaves is None:
         return False
-    found = [
-        held(trace, named.get(leaf.token))
+    known_of = [
+        (trace, named, leaf)
         for trace, own, made in zip(meter.traces, (spot.reference, spot.candidate), leaves, strict=True)
         for named, leaf in ((trace.values, own), (trace.gradients, own), (trace.gradients, made))
     ]
-    arrays = [one for one in found if isinstance(one, np.ndarray) and one.shape == spot.reference.shape]
-    if len(arrays) < len(found):
+    arrays = _elements(known_of, spot.reference.shape)
+    if arrays is None:
         return False
-    taken, sent, came, other_taken, other_sent, other_came = (in_reals(one).ravel() for one in arrays)
+    taken, sent, came, other_taken, other_sent, other_came = arrays
     bound = UNSETTLED(size.eps)
     slopes = sent * other_came, other_sent * came
     large = np.maximum(*map(np.abs, slopes))
     apart = np.abs(slopes[0] - slopes[1]) > ORDER(size.eps) / 2 * large
     apart &= np.maximum(np.abs(sent), np.abs(other_sent)) > bound * size.difference.scale
-    if not 0 < apart.sum() <= apart.size / _FEW:
-        return False
-    known = max(CONSTANT(size.eps), difference(came, other_came).rel_l2)
-    if difference(np.where(apart, 0.0, sent), np.where(apart, 0.0, other_sent)).rel_l2 > VANISHES * known:
+    if not _is_few(apart, (sent, other_sent), max(CONSTANT(size.eps), difference(came, other_came).rel_l2)):
         return False
     return (
         difference(taken, other_taken).rel_l2 <= SAME(size.eps) and _points(taken[apart], other_taken[apart]) <= _KINKS
@@ -107,22 +104,35 @@ def _bends(spot: Spot, size: Size, meter: Meter) -> bool:
 
 def _crosses(spot: Spot, size: Size, meter: Meter) -> bool:
     """Return whether a gradient differs only where the value is zero but for rounding: at a kink of what takes it."""
-    found = [
-        held(trace, named.get(leaf.token))
+    known_of = [
+        (trace, named, leaf)
         for trace, leaf in zip(meter.traces, (spot.reference, spot.candidate), strict=True)
         for named in (trace.values, trace.gradients)
     ]
-    arrays = [one for one in found if isinstance(one, np.ndarray) and one.shape == spot.reference.shape]
-    if len(arrays) < len(found):
+    arrays = _elements(known_of, spot.reference.shape)
+    if arrays is None:
         return False
-    value, sent, other, other_sent = (in_reals(one).ravel() for one in arrays)
-    apart = difference(value, other)
-    known = max(CONSTANT(size.eps), apart.rel_l2)
+    value, sent, other, other_sent = arrays
+    apart = difference(value, other).rel_l2
+    known = max(CONSTANT(size.eps), apart)
     zero = (value * other <= 0) | (np.minimum(np.abs(value), np.abs(other)) <= FLOORS * known * root_mean_square(value))
     zero &= np.abs(sent - other_sent) > ORDER(size.eps) / 2 * np.maximum(np.abs(sent), np.abs(other_sent))
-    if not 0 < zero.sum() <= zero.size / _FEW or apart.rel_l2 > SAME(size.eps):
+    return apart <= SAME(size.eps) and _is_few(zero, (sent, other_sent), known)
+
+
+def _elements(known: Iterable[tuple[Trace, Mapping[int, int], Leaf]], shape: tuple[int, ...]) -> list[Array] | None:
+    """Return the elements of values of one shape, in real numbers; None where one was not kept whole."""
+    found = [held(trace, named.get(leaf.token)) for trace, named, leaf in known]
+    arrays = [one for one in found if isinstance(one, np.ndarray) and one.shape == shape]
+    return [in_reals(one).ravel() for one in arrays] if len(arrays) == len(found) else None
+
+
+def _is_few(apart: Array, sent: tuple[Array, Array], known: float) -> bool:
+    """Return whether what was sent on is ``apart`` at few elements, and elsewhere by no more than is ``known``."""
+    if not 0 < apart.sum() <= apart.size / _FEW:
         return False
-    return difference(np.where(zero, 0.0, sent), np.where(zero, 0.0, other_sent)).rel_l2 <= VANISHES * known
+    ours, theirs = (np.where(apart, 0.0, one) for one in sent)
+    return difference(ours, theirs).rel_l2 <= VANISHES * known
 
 
 def _points(ours: Array, theirs: Array) -> int:
