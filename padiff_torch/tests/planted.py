@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import jobs
+import planted_by_hand
+import planted_by_torch
 import torch
 import torch.distributed as dist
 from attrs import frozen
-from planted_by_hand import ONE, TWO, by_hand
+from planted_by_hand import by_hand
 
 import padiff
 
@@ -294,14 +296,14 @@ TENSOR_FAULTS: dict[str, Planted] = {
 GRID: dict[str, Planted] = {"clean": CLEAN, "wrong-group": Planted(model=reduced(across_data))}
 
 SETS: dict[str, tuple[int, dict[str, jobs.Job]]] = {
-    "one": (1, ONE),
-    "two": (2, TWO),
+    "one": (1, planted_by_hand.ONE | planted_by_torch.ONE),
+    "two": (2, planted_by_hand.TWO | planted_by_torch.TWO),
     "tensor1": (1, {name: megatron(one) for name, one in TENSOR.items()}),
     "tensor2": (
         2,
         {name: megatron(one) for name, one in (TENSOR | TENSOR_FAULTS).items()} | {"hand-clean": by_hand("clean")},
     ),
-    "grid": (4, {name: megatron(one) for name, one in GRID.items()}),
+    "grid": (4, {name: megatron(one) for name, one in GRID.items()} | planted_by_torch.FOUR),
 }
 """Name of a folder -> how many ranks, and the jobs that they run."""
 

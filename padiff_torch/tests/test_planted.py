@@ -29,6 +29,7 @@ def jobs(ran: Callable[..., Path]) -> Path:
         ),
         ("one/slices-whole", "two/slices-clean"),
         ("two/slices-clean", "one/slices-clean"),
+        ("two/slices-clean", "grid/slices-clean"),
         *(("one/tokens-clean", f"two/tokens-{kind}") for kind in ("sharded", "told", "told-by-hand")),
         *(("one/mixed-clean", f"two/mixed-{kind}") for kind in ("cast", "sharded")),
         ("two/mixed-cast", "two/mixed-sharded"),
@@ -108,6 +109,11 @@ DATA: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
             "tensor1/clean",
             "grid/wrong-group",
             ("output", DOWN, "wrong_group", {"ranks": [0, 2], "right": [0, 1]}),
+        ),
+        (  # of shards each has replicas of its own, and what these are not given is no other shard's
+            "one/slices-clean",
+            "grid/slices-halved",
+            ("updated_parameter", "3", "given_on_ranks", {"ranks": [3], "first": 1, "times": [2.0]}),
         ),
     ],
 )
