@@ -487,3 +487,37 @@ def test_master_weights_tell_what_a_narrower_model_is_stepped_with(
     told = [one.cause and list(one.cause.parameters) for one in report.sources]
     assert told == [["gradients"]] * (limit < 1), str(report)
     assert {note.data["name"] for note in report.notes if note.kind == "optimizer_setting"} == {*filter(None, [name])}
+
+
+class Bent(rows.Module):
+    """A residual block of two layers with a kink behind each; a port may cut off what it skips, or scale gradients."""
+
+    def __init__(self, *, low: bool, cut: bool = False, times: float = 1.0) -> None:
+        self.norms = rows.Sequential(rows.BatchNorm(SIZE), rows.BatchNorm(SIZE))
+        self.layers, self.cut, self.times = rows.Sequential(Layer(SIZE, SIZE), Layer(SIZE, SIZE)), cut, times
+        for layer in self.layers:
+            layer.low = low
+
+    def forward(self, x: Any) -> Any:
+        y = x
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            y = functional.relu(norm(cast(layer(y), np.float32)))
+        skipped = functional.detach(x) if self.cut else x
+        z = skipped + y
+        return z * self.times + functional.detach(z) * (1 - self.times)
+
+
+@pytest.mark.parametrize("fault", [{}, {"cut": True}, {"times": 1.3}], ids=str)
+def test_signs_that_a_coarse_type_turns_are_no_fault(tmp_path: Path, fault: dict[str, Any]) -> None:
+    """At each kink few elements come or go; over many these are a third of a gradient, and no source was found."""
+    for name, low in (("a", False), ("b", True)):
+        np.random.seed(0)
+        blocks = [Bent(low=low, **fault if low and place == 6 else {}) for place in range(12)]
+        model, rng = rows.Sequential(*blocks), np.random.default_rng(1)
+        with padiff.record(model, tmp_path / name) as recorder:
+            out = model(rows.Tensor(rng.standard_normal((64, SIZE), dtype=np.float32)))
+            (out * rng.standard_normal((64, SIZE), dtype=np.float32)).mean().backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is not bool(fault), str(report)
+    assert any(note.kind == "signs_turned" for note in report.notes) or fault, str(report)

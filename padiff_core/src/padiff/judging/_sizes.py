@@ -55,6 +55,11 @@ class Size:
         """Return the relative L2 error."""
         return relative(self.difference, self.scale)
 
+    @property
+    def apart(self) -> float:
+        """Return the norm of what is between them."""
+        return self.difference.rel_l2 * self.difference.scale * math.sqrt(self.difference.count)
+
 
 def held(trace: Trace, key: int | None) -> Held:
     """Return what a trace holds under a key: a value, a summary of one, or nothing."""

@@ -299,6 +299,8 @@ EVIDENCE: Mapping[str, Phrase] = {
     ),
     "drawn_here": "random numbers are drawn here, by each run its own",
     "gradients_cancelled": "the gradients that it is the sum of cancel: what is left of them is rounding",
+    "signs_turned": "it has the other side's norm, or sums up what has: a coarse type turns signs at each kink",
+    "other_norm": "signs that a coarse type turns keep a norm, which is {times:.2f} times the reference's here",
     "at_a_kink": "what it was computed from lies at a kink but for rounding, in few elements",
     "rounding_magnified": "it follows from gradients that are rounding alone",
     "drawn_before": "it follows from random numbers that each run drew for itself",

@@ -200,6 +200,10 @@ NOTES: Mapping[str, Phrase] = {
         "rounding takes few elements to the other side of a kink in {modules:few}: gradients behind are compared by "
         "leaps alone"
     ),
+    "signs_turned": (
+        "gradients in {modules:few} are further apart than what rounding accumulates to, and of one norm, or they sum "
+        "up such: a coarse type turns signs at each kink (a ReLU); a fault that keeps the norm does not show there"
+    ),
     "flow_refused": (
         "the {side} does not run under the hooks that follow its values ({error}): parameters were matched by its calls"
     ),

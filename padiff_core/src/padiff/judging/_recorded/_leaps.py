@@ -21,6 +21,7 @@ from padiff.judging._recorded._levels import Drift, Ends, Level, Takers, cast_of
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._sent_alike import of_each_row
+from padiff.judging._recorded._turned import TURNED, as_rounding
 from padiff.judging._sizes import Held, Size, is_noise, says_the_same_here, size_compared
 from padiff.judging._suspicion import AGREEING, Ruled, Ruling, Suspicion, contrasted, suspicion_of, value_at
 from padiff.numerics import (
@@ -114,8 +115,7 @@ class Leaps:
             between = (self._last.pop(pair.key, "start"), "end")
             above = self._ends.of(pair) if owner is None else self.levels[owner.key]
             for leaves in pair.made:
-                spot = Spot("output", pair, pair, between, *leaves)
-                yield from self._see(spot, above)
+                yield from self._see(Spot("output", pair, pair, between, *leaves), above)
             if owner is not None:
                 self._last[owner.key] = name
 
@@ -305,16 +305,16 @@ class Leaps:
         level = self._sent.get(key)
         if level is None:
             sure = spot.owner is None and not known.error and is_coarse(size.eps)  # a loss, of equal outputs
-            ruling, source = self._by_leap(size, known, NEGLIGIBLE_GRADIENT, NEGLIGIBLE_SENT if sure else SAME)
-            level = self._sent[key] = Level(
-                size.error, eps=size.eps, cast=max(known.cast, cast_of(spot.reference.dtype, spot.candidate.dtype))
-            )
-            if how is not None and ruling.verdict not in AGREEING:
-                ruling, source = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence(how),)), False
+            ruled = self._by_leap(size, known, NEGLIGIBLE_GRADIENT, NEGLIGIBLE_SENT if sure else SAME)
+            (ruling, source), how = as_rounding(ruled, how, spot, size, known, self.meter)
+            cast = max(known.cast, cast_of(spot.reference.dtype, spot.candidate.dtype))
+            level = self._sent[key] = Level(size.error, eps=size.eps, cast=cast)
+            if how is not None and ruling.rests_on(how):
                 self.magnified.setdefault(spot.pair, how)
             ruling, source = of_each_row(ruling, source, spot, size, known, self.meter, self.alignment)
             rounded = how or ruling.rests_on("rounding_magnified") or known.rounded * (size.error > UNSETTLED(size.eps))
-            level.rounded = size.error if rounded and ruling.verdict in AGREEING else 0.0
+            if rounded and ruling.verdict in AGREEING:
+                level.rounded, level.turned = size.error, known.turned or how in TURNED
             level.random, level.differs = known.random, ruling.verdict is Verdict.DIFFERS
             level.vaguely(known, size.least)
             check = Check(spot, True, size.difference, close=size.close)

@@ -58,6 +58,8 @@ class Level:
     rounded: float = 0.0
     """How far apart is what it was given by rounding alone, however far: gradients that rounding makes much of, weights
     of steps from such."""
+    turned: bool = False
+    """Whether that is so since a coarse type turns signs at kinks: the norm of what was given stays."""
 
     def add(self, other: Level) -> None:
         """Take what is known of another one too."""

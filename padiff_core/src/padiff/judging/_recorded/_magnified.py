@@ -25,7 +25,7 @@ from padiff.numerics import (
 )
 from padiff.trace import Leaf, Trace
 
-Magnified = Literal["gradients_cancelled", "at_a_kink"]
+Magnified = Literal["gradients_cancelled", "at_a_kink", "signs_turned"]
 _FEW = 256
 """Of so many elements at most one may lie at a kink by chance."""
 _KINKS = 2
@@ -59,8 +59,7 @@ def _cancels(spot: Spot, size: Size, meter: Meter) -> bool:
         for both in pair.made
     )
     taken = _norm(meter, (spot.reference, spot.candidate), (ours.values, theirs.values))
-    apart = size.difference.rel_l2 * size.difference.scale * math.sqrt(size.difference.count)
-    return taken > 0 and apart * taken <= UNSETTLED(size.eps) * made
+    return taken > 0 and size.apart * taken <= UNSETTLED(size.eps) * made
 
 
 def _norm(meter: Meter, both: tuple[Leaf, Leaf], named: tuple[Mapping[int, int], Mapping[int, int]]) -> float:

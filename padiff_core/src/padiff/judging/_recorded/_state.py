@@ -14,6 +14,7 @@ from padiff.judging._recorded._averages import is_untouched
 from padiff.judging._recorded._cleared import stepped_without
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._meter import Meter
+from padiff.judging._recorded._turned import sums_up
 from padiff.judging._running_variance import by_convention
 from padiff.judging._sizes import Size, held, magnitude, projected, size_of
 from padiff.judging._suspicion import AGREEING, Ruling, Suspicion, contrasted
@@ -133,6 +134,10 @@ def _gradients(leaps: Leaps, match: UnitMatch, users: list[Pair]) -> Iterator[Su
             what = What("parameter_gradient", link.candidate.part.parameter)
             first = _first_ruled(leaps, link, size, users)
             ruling, source = first or leaps.left(size, users, partial(leaps.meter.held, link, "gradient"))
+            follows = ruling.verdict not in AGREEING and not source
+            if follows and sums_up(match, link, size, users, leaps.gradients, leaps.meter):
+                ruling = Ruling(Verdict.ROUNDING, ruling.figures, (Evidence("signs_turned"),))
+                leaps.magnified.setdefault(users[0], "signs_turned")
             differs = first is None and ruling.verdict not in AGREEING
             if differs and (side := _cleared_on(leaps, link) or stepped_without(leaps.meter, link)):
                 yield Note("unused_gradients", {"side": side, "module": match.candidate.module.path})

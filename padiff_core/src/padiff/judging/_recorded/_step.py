@@ -213,15 +213,15 @@ class Recorded(Gathered):
         """Return what differs backward, and in the models' state."""
         leaps.frozen = frozen_in(leaps, known)
         told = beside_unused(list(leaps.backward()), leaps, known) if backward else []
-        for kind in dict.fromkeys(leaps.magnified.values()):
-            if not any(note.kind == kind for note in self.notes):
-                paths = [pair.candidate.path for pair, how in leaps.magnified.items() if how == kind]
-                self.notes.append(Note(kind, {"modules": paths}))
         for one in of_recorded_state(leaps, known, backward=backward):
             if isinstance(one, Note):
                 self.notes.append(one)
             else:
                 told.append(one)
+        for kind in dict.fromkeys(leaps.magnified.values()):
+            if not any(note.kind == kind for note in self.notes):
+                paths = [pair.candidate.path for pair, how in leaps.magnified.items() if how == kind]
+                self.notes.append(Note(kind, {"modules": paths}))
         return told
 
     def _found(
