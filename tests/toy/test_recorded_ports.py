@@ -82,6 +82,41 @@ def test_a_fault_there_is_named(tmp_path: Path, values: str, fault: dict[str, An
     assert source.candidate.path == place or place in source.between, str(report)
 
 
+class Skipped(rows.Module):
+    """Blocks that add to images with the channels last what a layer makes that takes them second."""
+
+    def __init__(self) -> None:
+        self.convs = rows.Sequential(*(rows.Conv2d(SIZE, SIZE, 3, 1, 1) for _ in range(2)))
+        self.last = rows.Linear(SIZE, 2)
+
+    def forward(self, x: Any) -> Any:
+        for conv in self.convs:
+            x = x + conv(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1) * 0.01
+        return self.last(functional.relu(x))
+
+
+class SkippedToo(columns.Layer):
+    """The layers take what they are added to; ``shift``: of what the last layer takes."""
+
+    def __init__(self, shift: float) -> None:
+        self.convs = columns.Stack(*(columns.Conv(SIZE, SIZE, 3, 1, 1) for _ in range(2)))
+        self.last, self.shift = columns.Dense(SIZE, 2), shift
+
+    def forward(self, x: Any) -> Any:
+        for conv in self.convs:
+            x = x + conv(x) * 0.01
+        return self.last(functional.relu(x + self.shift))
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1])
+def test_what_a_layer_sends_alone_is_no_measure_of_what_is_used_beside_it_too(tmp_path: Path, shift: float) -> None:
+    """The gradient of a view is the layer's alone. Read in that order, the other side's seemed to be that, too."""
+    given = images().transpose(0, 2, 3, 1).repeat(3, 3)[..., :SIZE]
+    report = compared(tmp_path, (Skipped(), SkippedToo(shift)), given, learned=True)
+    assert report.aligned is not bool(shift), str(report)
+    assert [(one.phase, one.candidate.path) for one in report.sources] == [("forward", "")] * bool(shift), str(report)
+
+
 class Wrapped(columns.Layer):
     """A layer for images with the channels second: no shape tells it from what it holds."""
 

@@ -24,7 +24,7 @@ from padiff.judging._recorded._alike import likened_here
 from padiff.judging._recorded._changed_weights import beside_changed_weights, else_of_changed_weights
 from padiff.judging._recorded._cleared import cleared_alike
 from padiff.judging._recorded._computed_in import computed_in
-from padiff.judging._recorded._gradients import why_forward_only
+from padiff.judging._recorded._gradients import carried_on, why_forward_only
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._levels import Drift, drift_of, is_explained, timed
 from padiff.judging._recorded._loss_scale import scaled_alike, with_one_scale
@@ -129,7 +129,7 @@ class Recorded(Gathered):
         alignment, forced = known.alignment, Forced(leaps.checks)
         told += self._backward(leaps, known, backward=why is None)
         params = self._parameters(meter, known) if first else []
-        told = self._outcomes(told, meter, known)
+        told = carried_on(self._outcomes(told, meter, known), leaps.checks, alignment)
         found = self._found(step, leaps, told, known, params)
         extra, idle = of_extra_calls(alignment, traces, step, backward=why is None)
         self.notes += beside(self.notes, idle)
