@@ -290,6 +290,10 @@ EVIDENCE: Mapping[str, Phrase] = {
         "what its code took differs by {known:.1e}, what it gave by {made:.1e}: the difference arises here; as nothing "
         "was run again, it is not settled in float64"
     ),
+    "grown": (
+        "what its code took differs by {known:.1e}, which rounding may have made, what it gave by {made:.1e}, which it "
+        "has not; as nothing was run again, it is not settled in float64"
+    ),
     "setting_shows": (
         "what its code took differs by {known:.1e}, what it gave by {made:.1e}, and its hyper-parameters differ"
     ),

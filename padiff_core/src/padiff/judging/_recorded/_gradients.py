@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import attrs
+from collections.abc import Mapping
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Check, Spot
+from padiff.forcing import Spot
 from padiff.judging._cuts import cut_at, cut_side, own_code
-from padiff.judging._suspicion import Suspicion
-from padiff.numerics import FLOORS, VANISHES
 from padiff.paths import below
-from padiff.report import SIDES, Phase
+from padiff.report import SIDES
 from padiff.trace import Call, Key, Trace
 
 _Place = tuple[Key, str, int]
@@ -73,35 +69,6 @@ class Sums:
             if not used or not got:
                 return False
         return True
-
-
-def carried_on(told: Sequence[Suspicion], checks: Sequence[Check], alignment: Alignment) -> list[Suspicion]:
-    """Return what differs, without those sources beside others that leave nothing behind them in the same code.
-
-    What a call sends alone is in no sum of the other side's code, where that goes on with the tensor itself, and here
-    with a view of it. What it sends wrongly is in all that the code around computes from it.
-    """
-    inside: dict[Key, list[Check]] = {}
-    for check in checks:
-        pair = check.spot.pair
-        for owner in (alignment.around(pair), pair if check.spot.what == "input" else None) if check.backward else ():
-            if owner is not None:
-                inside.setdefault(owner.key, []).append(check)
-    sent = [(one, one.spot.key) for one in told if one.phase is Phase.BACKWARD and one.spot is not None]
-    leaps = {key: said.figures["known"] for one, key in sent for said in one.ruling.evidence if said.kind == "leap"}
-    alone: set[tuple[int, str, int, str]] = set()
-    for each in inside.values():
-        behind: list[float] = []
-        for check in reversed(each):
-            error, known = check.difference.rel_l2, leaps.get(check.spot.key, 0.0)
-            if check.spot.what == "input" and behind and max(behind) <= max(FLOORS * known, error / VANISHES):
-                alone.add(check.spot.key)
-            else:
-                behind.append(error)
-    dropped = {id(one) for one, key in sent if key in alone}
-    if not any(one.arises and id(one) not in dropped for one in told):
-        return list(told)
-    return [attrs.evolve(one, arises=False) if id(one) in dropped else one for one in told]
 
 
 def cut_by(alignment: Alignment, spot: Spot, side: str) -> Pair:

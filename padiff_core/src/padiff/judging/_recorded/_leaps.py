@@ -252,7 +252,7 @@ class Leaps:
             return Ruling(Verdict.DIFFERS, figures, (Evidence.of("leap", known=known.error, made=size.error),)), True
         if size.error <= times * known.rounded:
             return Ruling(Verdict.ROUNDING, figures, (Evidence("rounding_magnified"),)), False
-        return Ruling(Verdict.DIFFERS, figures, (known.consequence,)), False
+        return Ruling(Verdict.DIFFERS, figures, (known.said_of(size.error),)), False
 
     def backward(self) -> Iterator[Suspicion]:
         """Yield the gradients that differ, in the order of the backward pass; said after `forward`."""

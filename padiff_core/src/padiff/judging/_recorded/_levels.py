@@ -85,6 +85,10 @@ class Level:
         """Return that a difference may follow from what is known."""
         return Evidence.of("consequence", known=self.error)
 
+    def said_of(self, made: float) -> Evidence:
+        """Return that a difference may follow from what is known; or that it is the first that rounding cannot make."""
+        return self.consequence if self.differs else Evidence.of("grown", known=self.error, made=made)
+
 
 _FIELDS = tuple(attrs.fields_dict(Level))
 

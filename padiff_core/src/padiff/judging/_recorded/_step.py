@@ -17,14 +17,14 @@ from padiff.judging._extra_calls import beside, of_called_again, of_extra_calls
 from padiff.judging._findings import at_home, merged
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
-from padiff.judging._notes import harmless_note, new_notes, notes_of, other_bytes
+from padiff.judging._notes import new_notes, notes_of, other_bytes
 from padiff.judging._parameters import constant_notes, parameter_findings
 from padiff.judging._parts import part_notes
 from padiff.judging._recorded._alike import likened_here
 from padiff.judging._recorded._changed_weights import beside_changed_weights, else_of_changed_weights
 from padiff.judging._recorded._cleared import cleared_alike
 from padiff.judging._recorded._computed_in import computed_in
-from padiff.judging._recorded._gradients import carried_on, why_forward_only
+from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._levels import Drift, drift_of, is_explained, timed
 from padiff.judging._recorded._loss_scale import scaled_alike, with_one_scale
@@ -40,6 +40,7 @@ from padiff.judging._recorded._one_fault import (
     of_one_fault,
     of_the_model,
 )
+from padiff.judging._recorded._outcomes import outcomes, with_first
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._penalty import of_penalty
 from padiff.judging._recorded._script_notes import (
@@ -49,12 +50,10 @@ from padiff.judging._recorded._script_notes import (
     unlike_scripts,
     without_settings_seen,
 )
-from padiff.judging._recorded._sent_alike import by_rows, reaches_parameters
 from padiff.judging._recorded._state import (
     beside_unused,
     frozen_in,
     frozen_together,
-    gradients_of,
     of_recorded_state,
     of_uncalled_state,
 )
@@ -63,7 +62,6 @@ from padiff.judging._recorded._uncompared import uncompared
 from padiff.judging._recorded._update import gradients_apart, of_recorded_update
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
-from padiff.numerics import SAME
 from padiff.parameters import Correspondence, PartAlone
 from padiff.report import Figures, Finding, Note, Phase, Verdict
 
@@ -129,8 +127,9 @@ class Recorded(Gathered):
         alignment, forced = known.alignment, Forced(leaps.checks)
         told += self._backward(leaps, known, backward=why is None)
         params = self._parameters(meter, known) if first else []
-        told = carried_on(self._outcomes(told, meter, known), leaps.checks, alignment)
-        found = self._found(step, leaps, told, known, params)
+        told, harmless = outcomes(told, leaps, known, ruled=self.rule is not None)
+        self.notes += new_notes(harmless, self.notes)
+        found = self._found(step, leaps, with_first(told), known, params)
         extra, idle = of_extra_calls(alignment, traces, step, backward=why is None)
         self.notes += beside(self.notes, idle)
         found = of_other_counts(found, traces, extra, alignment)
@@ -253,34 +252,6 @@ class Recorded(Gathered):
         found = [attrs.evolve(one, source=one.source and (not shapes or one in shapes)) for one in merged(found)]
         return found
 
-    def _outcomes(self, told: list[Suspicion], meter: Meter, known: Correspondence) -> list[Suspicion]:
-        """Return what differs, but for gradients inside where all agrees that they lead to: a note tells of those.
-
-        One side may go on with a value of which the other has two: scores, and these transposed; words that are looked
-        up once, or twice. Then what comes to it is the sum of both there, and here one of them. Where the gradient of a
-        parameter is not known, this is said of the model's outputs alone: all others follow from theirs.
-        """
-        given = {(ours.token, theirs.token) for top in known.alignment.tops for ours, theirs in top.taken}
-
-        def is_inside(one: Suspicion) -> bool:
-            spot = one.spot if one.phase is Phase.BACKWARD else None
-            # What the model is given a call inside may be given too: its gradient is one that the model gives.
-            return spot is not None and (spot.reference.token, spot.candidate.token) not in given and not by_rows(one)
-
-        inside = list(filter(is_inside, told))
-        differs = any(one.verdict is Verdict.DIFFERS for one in told if one not in inside)
-        if not inside or differs or self.rule is not None:
-            return told
-        sizes = [size for match in known.matches for _, size in gradients_of(meter, match)]
-        measured = [one for one in sizes if one is not None and not one.least]
-        agree = bool(measured) and all(one.error <= SAME(one.eps) for one in measured)
-        apart = max((one.error for one in measured), default=0.0)
-        agree = agree and not any(reaches_parameters(one, meter, apart) for one in inside)
-        if not agree or (len(measured) < len(sizes) and not all(map(_is_output, inside))):
-            return told
-        self.notes += new_notes(map(harmless_note, inside), self.notes)
-        return [one for one in told if one not in inside]
-
     def _parameters(self, meter: Meter, known: Correspondence) -> list[Finding]:
         meter.ahead(meter.parameter_pairs(known, "before"))
 
@@ -329,11 +300,6 @@ def _before_backward(judged: Sequence[Finding], ends: Sequence[Finding]) -> Iter
 
 def _differs(one: Finding) -> bool:
     return one.verdict is Verdict.DIFFERS
-
-
-def _is_output(one: Suspicion) -> bool:
-    """Return whether it is on what the model itself gives."""
-    return one.spot is not None and one.spot.what == "output" and one.spot.pair.candidate.parent is None
 
 
 def _once(told: Sequence[Suspicion]) -> list[Suspicion]:

@@ -49,7 +49,7 @@ def as_rounding(
             how = "signs_turned"
         elif known.turned:
             told = known.consequence if known.differs else Evidence.of("other_norm", times=norms[1] / norms[0])
-            return (Ruling(Verdict.DIFFERS, ruling.figures, (told,)), not known.differs), None
+            return (Ruling(Verdict.DIFFERS, ruling.figures, (told,)), False), None
     if how is None or agrees:
         return ruled, how
     return (Ruling(Verdict.ROUNDING, ruling.figures, (Evidence(how),)), False), how
@@ -72,7 +72,8 @@ def sums_up(
     """
     shape, total = link.candidate.shape, 0.0
     told = all(pair.key in levels and not levels[pair.key].differs for pair in users)
-    if size.close is not None or not told or not (len(shape) == 1 or match.reference.kind in PRODUCTS):
+    coarse = told and any(is_coarse(max(size.eps, levels[pair.key].cast)) for pair in users)
+    if size.close is not None or not coarse or not (len(shape) == 1 or match.reference.kind in PRODUCTS):
         return False
     ours, theirs = meter.traces
     for pair in users:
