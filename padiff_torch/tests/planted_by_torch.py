@@ -119,6 +119,54 @@ def accumulated(fault: str) -> jobs.Job:
 SLICES = ("clean", "undivided", "kept", "halved")
 
 
+class Signs(torch.optim.Optimizer):
+    """Steps by the sign of each gradient, whatever its size."""
+
+    def step(self, closure: Any = None) -> None:
+        """Step all parameters."""
+        for group in self.param_groups:
+            for one in group["params"]:
+                one.data -= group["lr"] * one.grad.sign()
+
+
+def owned(fault: str) -> jobs.Job:
+    """Return a job of which one rank steps a parameter for all: its optimizer alone is given what counts.
+
+    With ``signs`` each steps by itself, by these, or (``sent``) the first by what the others send it.
+    """
+
+    def job(rank: int, world: int, folder: Path) -> None:
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        model = jobs.net()
+        signs, sent = fault.startswith("signs"), fault.endswith("sent")
+        wrapped = torch.nn.parallel.DistributedDataParallel(model) if world > 1 and not sent else model
+        kind: Any = Signs if signs else torch.optim.AdamW
+        if world > 1 and not signs:
+            optimizer: Any = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=kind, lr=1e-3)
+        else:
+            optimizer = kind(model.parameters(), {"lr": 1e-3}) if signs else kind(model.parameters(), lr=1e-3)
+        with padiff.record(wrapped, folder, optimizer=None if fault.endswith("found") else optimizer) as recorder:
+            for step in range(jobs.STEPS):
+                loss = wrapped(jobs.data(step, rank, world)).pow(2).mean()
+                loss.backward()
+                for parameter in model.parameters() if sent else ():
+                    dist.reduce(parameter.grad, 0)
+                    parameter.grad /= world if rank == 0 else 1
+                if fault.endswith("halved") and rank == 1:
+                    model[3].weight.grad *= 0.5
+                optimizer.step()
+                for parameter in model.parameters() if sent else ():
+                    dist.broadcast(parameter.data, 0)
+                optimizer.zero_grad()
+                recorder.step(loss)
+
+    return job
+
+
+OWNED = ("clean", "found", "halved", "found-halved", "signs-clean", "signs-sent", "signs-halved")
+
+
 def _summed(_: Any, bucket: Any) -> Any:
     return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
 
@@ -264,6 +312,7 @@ ONE: dict[str, jobs.Job] = {
     "norm-clean": data_parallel("norm"),
     "slices-clean": accumulated("clean"),
     "slices-whole": accumulated("whole"),
+    **{f"owned-{fault}": owned(fault) for fault in ("clean", "signs-clean")},
     "tokens-clean": tokens("clean"),
     "mixed-clean": mixed("clean"),
     "table-clean": table,
@@ -273,6 +322,7 @@ ONE: dict[str, jobs.Job] = {
 TWO: dict[str, jobs.Job] = {
     **{f"data-{fault}": data_parallel(fault) for fault in DATA},
     **{f"slices-{fault}": accumulated(fault) for fault in SLICES},
+    **{f"owned-{fault}": owned(fault) for fault in OWNED},
     **{f"tokens-{fault}": tokens(fault) for fault in TOKENS},
     **{f"mixed-{fault}": mixed(fault) for fault in MIXED},
     **{f"sequences-{fault}": sequences(fault) for fault in SEQUENCES},

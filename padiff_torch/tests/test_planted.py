@@ -27,6 +27,8 @@ def jobs(ran: Callable[..., Path]) -> Path:
             (f"one/{kind}-clean", f"two/{kind}-clean")
             for kind in ("hand", "data", "averaged", "slices", "tokens", "table", "shared", "sequences")
         ),
+        *(("one/owned-clean", f"two/owned-{kind}") for kind in ("clean", "found")),
+        *(("one/owned-signs-clean", f"two/owned-signs-{kind}") for kind in ("clean", "sent")),
         ("one/slices-whole", "two/slices-clean"),
         ("two/slices-clean", "one/slices-clean"),
         ("two/slices-clean", "grid/slices-clean"),
@@ -109,6 +111,15 @@ DATA: dict[str, tuple[str, str, str | None, dict[str, Any]]] = {
             "tensor1/clean",
             "grid/wrong-group",
             ("output", DOWN, "wrong_group", {"ranks": [0, 2], "right": [0, 1]}),
+        ),
+        *(  # the rank that steps it for all is given half of it
+            ("one/owned-clean", f"two/owned-{kind}", ("updated_parameter", "3", "optimizer_settings", {}))
+            for kind in ("halved", "found-halved")
+        ),
+        (  # the weights are the same to the bit
+            "one/owned-signs-clean",
+            "two/owned-signs-halved",
+            ("updated_parameter", "3", "given_on_ranks", {"ranks": [1], "first": 0, "times": [0.5]}),
         ),
         (  # of shards each has replicas of its own, and what these are not given is no other shard's
             "one/slices-clean",

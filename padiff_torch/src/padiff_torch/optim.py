@@ -17,7 +17,11 @@ _IMPLEMENTATION |= {"decoupled_weight_decay"}
 
 def is_optimizer(value: Any) -> bool:
     """Return whether the value is an optimizer of ``torch.optim``, or of Megatron's or DeepSpeed's around one."""
-    return isinstance(value, torch.optim.Optimizer) or _is_engine(value) or _is_megatron(value)
+    return _is_torch(value) or _is_engine(value) or _is_megatron(value)
+
+
+def _is_torch(value: Any) -> bool:
+    return isinstance(value, torch.optim.Optimizer)
 
 
 def _is_engine(value: Any) -> bool:
@@ -29,12 +33,20 @@ def _is_megatron(value: Any) -> bool:
 
 
 def inner(optimizer: Any) -> Any:
-    """Return the optimizer of torch.optim that steps: inside of an engine, that of DeepSpeed's own around it."""
+    """Return the optimizer of torch.optim that steps: inside of an engine, or of an optimizer that is around one.
+
+    The outer one may be given other gradients, of which nothing is made (ZeroRedundancyOptimizer, SAM).
+    """
     if _is_engine(optimizer):
         optimizer = getattr(optimizer, "basic_optimizer", None) or optimizer.optimizer
     while _is_megatron(optimizer):
         optimizer = [*getattr(optimizer, "chained_optimizers", ()), getattr(optimizer, "optimizer", None)][0]
-    return optimizer
+    around = [optimizer]
+    while len(held := [one for one in getattr(around[-1], "__dict__", {}).values() if _is_torch(one)]) == 1:
+        if any(held[0] is one for one in around):
+            break
+        around += held
+    return around[-1]
 
 
 def step(optimizer: Any) -> None:
@@ -55,8 +67,9 @@ def parameters_of(optimizer: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Yield each parameter that is stepped, with the hyper-parameters of its group."""
     if _is_engine(optimizer):
         return  # its groups hold flat ranges in place of parameters
-    for group in getattr(optimizer, "param_groups", ()):
-        settings = _of_groups(inner(optimizer), [group])
+    own = inner(optimizer)
+    for group in getattr(optimizer if _is_megatron(optimizer) else own, "param_groups", ()):
+        settings = _of_groups(own, [group])
         yield from ((parameter, settings) for parameter in group["params"])
 
 
@@ -67,6 +80,8 @@ def on_any_step(called: AnyStepListener) -> Callable[[], None]:
     """
 
     def about_to_step(own: Any, *_: Any) -> None:
+        if inner(own) is not own:
+            return
         held = [one for group in own.param_groups for one in group["params"] if one.grad is not None]
         scale = getattr(own, "grad_scale", None)
         called(own, ((one, one.grad if scale is None else one.grad / scale) for one in held))

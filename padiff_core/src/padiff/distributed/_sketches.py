@@ -256,11 +256,12 @@ def _unlike(summaries: Mapping[int, Summary], grid: Grid, axis: str) -> tuple[in
 def together(parts: Sequence[Summary | None], kind: str) -> Summary | None:
     """Return what is known of what the ranks of a group hold together: of shards the squares add up.
 
-    None where a rank does not tell, where replicas part, and of summands.
+    None where a rank does not tell, where replicas part, and of summands. Of replicas one is enough: it may be the one
+    that steps for all.
     """
     parts = [one for one in parts if one is None or one.shape != (0,)] or parts
     known = [one for one in parts if one is not None and one.norm is not None]
-    if len(known) < len(parts):
+    if len(known) < (1 if kind == "replicate" else len(parts)):
         return None
     norms, first = [one.norm or 0.0 for one in known], known[0]
     if len(known) == 1 or kind == "replicate":

@@ -21,10 +21,11 @@ from padiff.distributed._others import Other
 from padiff.distributed._reductions import cause_of, is_same, other_value
 from padiff.distributed._run import RankedRun
 from padiff.grouping import grouped
-from padiff.judging import given_gradients, place_around, rate_between, shown_setting
+from padiff.judging import given_gradients, multiple, place_around, rate_between, shown_setting
 from padiff.numerics import ACCUMULATED, EXACT, SAME, Array, difference, epsilon, epsilon_of
 from padiff.paths import joined, last
 from padiff.report import Cause, Evidence, Figures, Finding, Phase, What
+from padiff.trace import Summary
 
 _ALIKE = 3
 """Digits in which factors are one, which are those of steps that were rounded."""
@@ -110,9 +111,16 @@ def _stepped(job: Job, judged: Collection[str]) -> Iterator[_Stepped]:
     earlier = job.others.at(job.other.trace(before_it)) if before_it in job.other.steps else None
     for (name, path), parts in job.step.parameters.items():
         unlike = parts.spreading.unlike
-        if name != "updated" or job.step.trace.parameters[path].buffer or not (unlike or path in judged):
+        if name != "updated" or job.step.trace.parameters[path].buffer:
             continue
         after = parts.read()
+        if not (unlike or path in judged):
+            # The same to the bit, by a sign or by a broadcast: what another replica overwrites may be anything, but no
+            # multiple of what that one is given.
+            given = _given_apart(job, path, parts.spreading, scaled=True)
+            if given:
+                yield _Stepped(path, parts, after, tuple(given), {}, None, given)
+            continue
         start = job.step.parameters.get(("weights", path)) or (last and last.parameters.get(("updated", path)))
         before = start.read() if start else {}
         whole, began = (
@@ -135,25 +143,34 @@ def _stepped(job: Job, judged: Collection[str]) -> Iterator[_Stepped]:
             yield _Stepped(path, parts, after, unlike, before, None, {})
 
 
-def _given_apart(job: Job, path: str, spreading: Spreading) -> dict[int, tuple[int, float]]:
+def _given_apart(job: Job, path: str, spreading: Spreading, *, scaled: bool = False) -> dict[int, tuple[int, float]]:
     """Return which ranks step a parameter by another gradient than the first of their replicas, and how many times it.
 
-    Rank -> that first one, and the factor.
+    Rank -> that first one, and the factor. ``scaled``: a multiple of it alone.
     """
-    known: dict[int, tuple[float, str]] = {}  # the norm and the type
+    known: dict[int, Summary] = {}
     for rank, run in job.run.runs.items():
         trace = run.trace(job.number)
         told = trace.summaries.get(trace.handed.get(path, 0))
         if told is not None and told.norm and told.shape == trace.parameters[path].shape:
-            known[rank] = told.norm, told.dtype
+            known[rank] = told
     grid, found = job.run.grid, dict[int, tuple[int, float]]()
     for axis in (axis for axis in grid.axes if spreading.kind(axis) == "replicate"):
         for first, *others in grid.groups(list(known), axis):
             for rank in others:
-                (own, dtype), (right, _) = known[rank], known[first]
-                if abs(own - right) > ACCUMULATED(epsilon_of(dtype)) * max(own, right):
+                own, right = (known[one].norm or 0.0 for one in (rank, first))
+                bound = ACCUMULATED(epsilon_of(known[rank].dtype)) * max(own, right)
+                if abs(own - right) > bound and (not scaled or _is_multiple(known[rank], known[first])):
                     found.setdefault(rank, (first, own / right))
     return found
+
+
+def _is_multiple(own: Summary, right: Summary) -> bool:
+    """Return whether a value is another one, of several elements, but for its scale."""
+    if own.sample is None or right.sample is None or own.sample.size < 2:
+        return False
+    times, left = multiple(right.sample, own.sample)
+    return times > 0 and left <= ACCUMULATED(epsilon_of(own.dtype)) * float(np.linalg.norm(own.sample))
 
 
 def _strays(rank: int, after: Mapping[int, Array], parts: Parts, began: Array, whole: Array) -> bool:

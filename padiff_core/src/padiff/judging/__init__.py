@@ -38,5 +38,6 @@ from padiff.judging._recorded._meter import Measuring, Meter, measuring
 from padiff.judging._recorded._script_notes import without_settings_seen
 from padiff.judging._recorded._step import Recorded
 from padiff.judging._recorded._taken_back import TakenBack
+from padiff.judging._sizes import multiple
 from padiff.judging._suspicion import AGREEING, Suspicion, assessing
 from padiff.judging._tolerance import Rule, rule_of, rule_of_numbers, shown_rule
