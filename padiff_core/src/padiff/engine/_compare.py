@@ -39,7 +39,7 @@ from padiff.judging import (
 from padiff.numerics import SKETCH_ERROR
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Specials, padded_rows
-from padiff.refinement import aligned, in_slices, without_last_functions
+from padiff.refinement import aligned, in_slices, of_last_passes, without_last_functions
 from padiff.report import SIDES, Figures, Finding, Note, RecordedRuns, Report, Verdict
 from padiff.trace import Kept, Run, Trace, listed
 
@@ -158,7 +158,7 @@ def _compared(
             known = Matching(sides[0], sides[1], specials, resolved, whole).matched(evidence_of(sides, meter))
         assert known is not None
         known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
-        for read_otherwise in (in_slices, without_last_functions):
+        for read_otherwise in (in_slices, of_last_passes, without_last_functions):
             otherwise = read_otherwise(known.alignment, (sides[0].trace, sides[1].trace))
             if otherwise is None:
                 continue

@@ -169,6 +169,8 @@ class StepRecorder(Recorder):
         if self._kind == "sketch" and any(len(one) > 1 for one in (*self._partial.values(), *self._sent.values())):
             self.fetch()
         for token, keys in self._sent.items():
+            if len(keys) > 1:
+                self.trace.sent_last[token] = keys[-1]
             self.trace.gradients[token] = self._sum(keys, f"{token}.gradient")
         for path, keys in self._partial.items():
             first = self._stepping.get(path, len(keys))

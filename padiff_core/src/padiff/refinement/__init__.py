@@ -15,6 +15,7 @@ from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._operations import with_operations_matched
 from padiff.refinement._orders import with_orders_borne_out
 from padiff.refinement._other_rows import with_other_rows
+from padiff.refinement._passes import of_last_passes
 from padiff.refinement._rows import as_read, is_called, is_given, is_used, read_in_rows, with_rows_by_value
 from padiff.refinement._sizes import with_sizes_put
 from padiff.refinement._slices import in_slices

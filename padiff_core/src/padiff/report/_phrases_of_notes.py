@@ -322,6 +322,10 @@ NOTES: Mapping[str, Phrase] = {
         f"{repr(data['name']) if data['name'] else 'the model'} of the {data['side']} ends with {data['function']}, "
         "which the other side's script applies, or its loss: compared in front of it"
     ),
+    "unused_passes": lambda data: (
+        f"what backward passes in front of the last sent in the {' and the '.join(data['sides'])} leads to no step, "
+        "and is not compared"
+    ),
     "one_side_call": "only the {side} calls it; judged with the code around it",
     "idle_part": (
         "a part {shape:list} of {path} {whole:list} is in the {side} only: {other:holder} has no {role}, and nothing "

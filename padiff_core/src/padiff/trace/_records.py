@@ -253,6 +253,8 @@ class Trace:
     latest: dict[str, int] = attrs.field(factory=dict)
     """Path of a parameter -> key of the gradient that had arrived last when the optimizer first stepped it, where
     several had; of a recorded run alone, and where the optimizer was given."""
+    sent_last: dict[int, int] = attrs.field(factory=dict)
+    """Token -> key of the gradient that the last of several backward passes sent; of a recorded run alone."""
     added: dict[int, int] = attrs.field(factory=dict)
     """Token -> key of what the code around is still to add, and what the value holds; of a recorded run alone."""
     summaries: dict[int, Summary] = attrs.field(factory=dict)

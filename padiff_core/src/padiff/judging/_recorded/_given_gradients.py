@@ -10,7 +10,7 @@ import numpy as np
 
 from padiff.judging._sizes import Held, held, multiple, norm_of
 from padiff.numerics import ACCUMULATED, FLOORS, Array, epsilon_of, sample
-from padiff.report import SIDES, Finding
+from padiff.report import SIDES, Cause, Finding
 from padiff.trace import Summary, Trace
 
 
@@ -136,6 +136,8 @@ def with_what_was_given(
         shares[name] = shares[name] if of is None else {**shares[name], "of": of}
     cause = attrs.evolve(causes[0], parameters={"gradients": shares})
     told = []
+    lost = [name for name in SIDES if shares[name].get("of") == "last"]  # nothing is left of what came before alone
+    causes += [Cause("not_stepped", {"side": name}, verified=True) for name in lost]
     for finding in found:
         rest = tuple(evidence for evidence in finding.evidence if evidence.kind != "same_settings")
         open_yet = finding.cause is None or finding.is_caused_by("step_scaled")  # a step of one number is, say
