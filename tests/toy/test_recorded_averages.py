@@ -345,6 +345,8 @@ ADAM = {"class": "adam", "lr": 0.1, "eps_place": "added to the root", "bias_corr
         ({"eps_place": "before", "lr": 0.2}, 2.0, "optimizer_settings", {"lr"}),
         ({"group1.eps_place": "before", "lr": 0.2}, 2.0, "optimizer_settings", {"lr"}),
         ({"eps_place": "before", "lr": 0.2}, None, "optimizer_settings", {"lr", "eps_place"}),
+        ({"bias_correction": False, "lr": 0.2}, 2.0, "optimizer_settings", {"lr"}),
+        ({"bias_correction": False, "lr": 0.2}, 6.3, "optimizer_settings", {"lr", "bias_correction"}),
         ({"eps_place": "before", "beta1": 0.2}, None, "optimizer_settings", {"beta1"}),
         ({"class": "other", "eps_place": None}, None, "optimizer_settings", {"class"}),
         ({"class": "other", "eps_place": None}, 2.0, "optimizer_settings", {"class"}),

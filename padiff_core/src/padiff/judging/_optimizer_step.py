@@ -270,7 +270,9 @@ def contrast(ours: Mapping[str, Any], theirs: Mapping[str, Any], times: float | 
     names = [name for name in dict.fromkeys((*ours, *theirs)) if not _same(ours.get(name), theirs.get(name))]
     names = names if ours and theirs else []
     chosen = [one for one in names if not _is_rule(one, ours, theirs)]
-    if chosen and (chosen != ["lr"] or times is not None):  # a rate alone would make a multiple of the step
+    rules = [one for one in names if one not in chosen and not one.endswith(EPS_PLACE)]  # that may make a multiple
+    alone = times is not None and (not rules or _is_ratio(ours, theirs, times))  # so does a rate alone
+    if chosen and (chosen != ["lr"] or alone):
         names = chosen
     elif "class" in names:  # which says nothing of the rules
         names = ["class"]
