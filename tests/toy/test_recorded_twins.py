@@ -100,3 +100,75 @@ def test_what_is_trained_tells_a_network_from_its_copy(
     found = [(one.phase, one.candidate.path, one.reference.path) for one in report.sources]
     assert found == ([] if place is None else [place]), str(report)
     assert report.aligned is (place is None)
+
+
+class Attending(rows.Module):
+    """A network that attends, with queries, keys and values apart or packed in one layer."""
+
+    def __init__(self, *, packed: bool) -> None:
+        self.embed, self.norm = rows.Linear(SIZE, SIZE), rows.LayerNorm(SIZE)
+        if packed:
+            self.qkv = rows.Linear(SIZE, 3 * SIZE)
+        else:
+            self.q, self.k, self.v = (rows.Linear(SIZE, SIZE) for _ in range(3))
+        self.out = rows.Linear(SIZE, SIZE)
+
+    def forward(self, x: Any) -> Any:
+        h = self.norm(self.embed(x))
+        if hasattr(self, "qkv"):
+            whole = self.qkv(h)
+            q, k, v = (whole[..., n * SIZE : (n + 1) * SIZE] for n in range(3))
+        else:
+            q, k, v = self.q(h), self.k(h), self.v(h)
+        return self.out(x + functional.attention(q, k, v, 2))
+
+
+class Taught(rows.Module):
+    """A network, and a teacher with weights of its own."""
+
+    def __init__(self, *, packed: bool) -> None:
+        self.student, self.teacher = Attending(packed=packed), Attending(packed=packed)
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("packed", [0, 1])
+@pytest.mark.parametrize("first", ["student", "teacher"])
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [
+        (None, None),
+        ("eps", (Phase.FORWARD, "teacher.norm", "teacher.norm")),
+        ("weights", (Phase.PARAMETER, "teacher.out", "teacher.out")),
+        ("rate", (Phase.UPDATE, "student", "student")),
+    ],
+)
+def test_values_tell_which_network_is_which_whatever_they_pack(
+    tmp_path: Path, packed: int, first: str, fault: str | None, place: Any
+) -> None:
+    """What one side packs stayed with the other network, where one script calls that first: each part was a source."""
+    np.random.seed(0)
+    models = [Taught(packed=packed == side) for side in (0, 1)]
+    x = np.random.default_rng(0).standard_normal((2, 5, SIZE)).astype(np.float32)
+    for name in ("student", "teacher"):
+        padiff.transfer(*(getattr(model, name) for model in models), x)
+    if fault == "eps":
+        models[1].teacher.norm.eps = 0.1
+    elif fault == "weights":
+        models[1].teacher.out.weight.data[0] *= 2
+    for side, (model, folder) in enumerate(zip(models, "ab", strict=True)):
+        optimizer = rows.SGD(model.student.parameters(), 0.2 if side and fault == "rate" else 0.1)
+        for parameter in model.teacher.parameters():
+            parameter.requires_grad = False
+        with padiff.record(model, tmp_path / folder, optimizer=optimizer) as recorder:
+            order = ("student", "teacher") if not side or first == "student" else ("teacher", "student")
+            given = {name: getattr(model, name)(rows.Tensor(x.copy())) for name in order}
+            apart = given["student"] - given["teacher"].data
+            (apart * apart).mean().backward()
+            optimizer.step()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    found = [(one.phase, one.candidate.path, one.reference.path) for one in report.sources]
+    assert found == ([] if place is None else [place]), str(report)
+    assert report.aligned is (place is None)

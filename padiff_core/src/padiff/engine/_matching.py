@@ -26,6 +26,7 @@ from padiff.parameters import (
 from padiff.refinement import (
     Evidence,
     is_given,
+    networks_by_value,
     with_batches_divided,
     with_buffers_matched,
     with_buffers_named,
@@ -90,7 +91,9 @@ class Matching:
             return _matched(ours, theirs, evidence, self.fixed)
         if known is None:
             known = _paired(ours, theirs, evidence, self.fixed)
-            known = with_exchanges_by_value(known, evidence) if self.valued else known
+            if self.valued:
+                known = with_exchanges_by_value(known, evidence)
+                known = _of_networks(known, ours, theirs, evidence, self.fixed)
             known = with_twins(known, evidence, valued=self.valued)
         elif self.valued and not evidence.transfer and not all(map(evidence.holds_alike, known.matches)):
             known = with_exchanges_by_value(known, evidence)
@@ -121,6 +124,18 @@ def _paired(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) -> 
 
     known = with_sums(match(ours, theirs), (ours, theirs), evidence, match)
     return with_shared(known, evidence.trace, evidence.free()) if any(known.left) else known
+
+
+def _of_networks(
+    known: Correspondence, ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved
+) -> Correspondence:
+    """Match them anew within networks that values tell to belong together, where as much is alike so."""
+    networks = networks_by_value(known, evidence)
+    if not networks or fixed:
+        return known
+    found = with_exchanges_by_value(_paired(ours, theirs, evidence, Resolved(named=networks)), evidence)
+    alike = [sum(map(evidence.holds_alike, one.matches)) for one in (known, found)]
+    return attrs.evolve(found, fixed=fixed) if alike[1] >= alike[0] else known
 
 
 def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) -> Correspondence:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 import numpy as np
 
-from padiff.alignment import Alignment, Pair, in_doubt, region_of
+from padiff.alignment import SURE, Alignment, Pair, agreement, in_doubt, region_of
 from padiff.grouping import grouped
 from padiff.parameters import Correspondence, HeldUnit, UnitMatch, held_of, link_roles, matcher
 from padiff.refinement._axes import aligned
@@ -21,7 +21,7 @@ from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._partners import used_by_own_code, with_partners_tried
 from padiff.refinement._trials import RIGHT, Trial, trial_without_randomness
-from padiff.report import Verdict
+from padiff.report import SIDES, Verdict
 from padiff.trace import Key, Trace
 
 _MOST = 20
@@ -118,6 +118,7 @@ def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) 
     left = [i for i, match in enumerate(result) if match.links and not evidence.holds_alike(match)]
     for apart in grouped(left, lambda i: region_of(result[i].candidate.module.path, tops)).values():
         _exchange(result, open_ones(apart) if len(apart) > 1 else [], evidence)
+    _exchange_namesakes(result, evidence)
     changed = {match: now for match, now in zip(matches, result, strict=True) if match is not now}
     if not changed:
         return correspondence
@@ -166,6 +167,22 @@ def _exchange(matches: list[UnitMatch], apart: Sequence[int], evidence: Evidence
     if len(rest) < len(apart) and all(match.links for match in turned.values()):
         for i, match in turned.items():
             matches[i] = match
+
+
+def _exchange_namesakes(matches: list[UnitMatch], evidence: Evidence) -> None:
+    """Let two matches whose values are apart have each other's partners, where names say that just as surely.
+
+    A student's layers are called as its teacher's are.
+    """
+    left = [i for i, match in enumerate(matches) if match.links and not evidence.holds_alike(match)]
+    said = agreement(*([getattr(matches[i], side).path for i in left] for side in SIDES)) >= SURE
+    for a, b in itertools.combinations(range(len(left)), 2):
+        one, other = matches[left[a]], matches[left[b]]
+        if not (said[a, b] and said[b, a]):
+            continue
+        turned = _partner(one, other), _partner(other, one)
+        if all(match.links for match in turned) and any(map(evidence.holds_alike, turned)):
+            matches[left[a]], matches[left[b]] = turned
 
 
 def _sizes(match: UnitMatch, evidence: Evidence) -> tuple[float, float]:
