@@ -247,3 +247,51 @@ def test_inner_steps_at_another_rate_are_a_difference_whoever_makes_them(
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned is (rate == 0.02), str(report)
     assert bool(report.sources) is (rate != 0.02), str(report)
+
+
+class Tables(rows.Module):
+    """Two layers that take the same, and one behind them."""
+
+    def __init__(self) -> None:
+        self.words, self.places, self.last = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, SIZE), World()
+
+    def forward(self, x: Any) -> Any:
+        return self.last(functional.tanh(self.words(x)) + functional.tanh(self.places(x)))
+
+
+def sharpened(folder: Path, model: Tables, *, far: float = 0.05, rate: float = 0.1, restored: bool = True) -> None:
+    """Step by the gradients that come where those before lead uphill: sharpness-aware."""
+    optimizer = rows.SGD(model.parameters(), rate)
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for x in batches():
+            (model(rows.Tensor(x.copy())) * np.float32(0.5)).mean().backward()
+            norm = np.sqrt(sum(float(np.square(one.grad).sum()) for one in model.parameters()))
+            moves = [(one, one.grad * np.float32(far / norm)) for one in model.parameters()]
+            for one, move in moves:
+                one.data[...] += move
+            optimizer.clear()
+            (model(rows.Tensor(x.copy())) * np.float32(0.5)).mean().backward()
+            for one, move in moves if restored else ():
+                one.data[...] -= move
+            optimizer.step()
+            optimizer.clear()
+            recorder.step()
+
+
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [
+        ({}, None),
+        ({"far": 0.5}, (0, Phase.FORWARD, "words")),
+        ({"rate": 0.2}, (0, Phase.UPDATE, "")),
+        ({"restored": False}, (0, Phase.UPDATE, "")),
+    ],
+)
+def test_weights_that_a_script_moves_between_calls_are_one_source(tmp_path: Path, fault: Any, place: Any) -> None:
+    """Each layer that is given the same in the second call was one."""
+    report = compared(tmp_path, sharpened, pair(Tables), **fault)
+    found = [(one.step, one.phase, one.candidate.path) for one in report.sources]
+    assert found == ([] if place is None else [place]), str(report)
+    assert report.aligned is (place is None)
+    said = [one.rests_on("changed_within_step") for one in report.sources]
+    assert said == ([] if place is None else ["far" in fault])

@@ -22,7 +22,7 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
     does to its output, and to its buffers; what code that computes something else sends back. What a script gives to a
     model that was made of what differed before, or keeps where it makes a loss of it too. The order in which two
     optimizers step: each in front of calls that the other side's are behind. A loss of what several modules give, which
-    sends other gradients to each of them.
+    sends other gradients to each of them. Weights of several modules that a script moves in front of one call.
     """
     first = [one for one in found if one.source and starts(one, alignment)]
     begun = (pair for one in first if (pair := pair_of(one, alignment)) is not None)
@@ -37,9 +37,11 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
     seen: set[tuple[str | None, str]] = set()
     told = []
     for one in _with_the_loss(found, first):
-        timed = one.is_caused_by("stepped_before")
-        key, pair = ("", "timed") if timed else (one.candidate.path, str(one.cause)), pair_of(one, alignment)
-        again = (one.cause is not None and key in seen) or one in begins[1:]
+        timed, pair = one.is_caused_by("stepped_before"), pair_of(one, alignment)
+        moved = pair if one.rests_on("changed_within_step") else None  # all weights by one line of the script's
+        key = ("", "timed") if timed else (one.candidate.path, str(one.cause))
+        key = key if moved is None else ("", str(moved.candidate.top.key))
+        again = ((one.cause is not None or moved is not None) and key in seen) or one in begins[1:]
         kept_too = one.phase is Phase.BUFFER and one.cause is None
         again |= kept_too and (one.candidate.path in forward or (lost and pair is None))
         sent_by = one.phase is Phase.BACKWARD and one.cause is None and not starts(one, alignment)
