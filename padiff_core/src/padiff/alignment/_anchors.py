@@ -127,11 +127,17 @@ class Anchors:
         A script may give one batch to a model several times, with an optimizer's step in between. The others are taken
         in their order; of which one side makes more, the nearest in the order of both runs. Where all of the other
         side's get a gradient those without are left out: a port may call a projection twice, and go on with the second.
+        Where as many of both get one these belong together: of steps to a fixed point the last may have gradients.
         """
         used = [
             [call for call in calls if _is_used(call, trace)]
             for calls, trace in zip((ours, theirs), self._traces, strict=True)
         ]
+        if len(ours) != len(theirs) and 0 < len(used[0]) == len(used[1]):
+            rest = ([one for one in calls if one not in some] for calls, some in zip((ours, theirs), used, strict=True))
+            for both in (used, rest):
+                yield from self._together(*both)
+            return
         left = used[0] if len(ours) > len(theirs) == len(used[1]) <= len(used[0]) else list(ours)
         free = used[1] if len(theirs) > len(ours) == len(used[0]) <= len(used[1]) else list(theirs)
         where = self._where(left, free)
@@ -298,8 +304,8 @@ def _calls_of(paths: Collection[str], calls: Mapping[str, list[Call]]) -> list[C
 
 
 def _is_used(call: Call, trace: Trace) -> bool:
-    """Return whether a gradient came to what a call gives, where the run keeps any."""
-    return not trace.gradients or any(leaf.token in trace.gradients for leaf in call.outputs)
+    """Return whether a gradient came to what a call gives; of a run that keeps none, whether one may come."""
+    return any(leaf.token in trace.gradients if trace.gradients else leaf.differentiable for leaf in call.outputs)
 
 
 def _innermost(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[int, int]:

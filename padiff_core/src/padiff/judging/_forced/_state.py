@@ -111,15 +111,16 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
     truth = check.reference if len(pairs) == 1 else None
     recorded = is_recorded(judge.settler.bench.reference)
     asked = [Question(pair, read, check.difference, truth, check.scale, what=what) for pair in pairs]
-    ruling = None
-    for one in asked:
-        ruling = judge.settler.settle(one)
-        if ruling.verdict is Verdict.STOCHASTIC:
-            return None
+    rulings = [judge.settler.settle(one) for one in asked]
+    if any(ruling.verdict is Verdict.STOCHASTIC for ruling in rulings):
+        return None
+    ruling = rulings[-1]
+    told = any(one.settled for one in rulings)  # what calls without gradients (`no_grad`) send does not arise
+    for one, ruling in zip(asked, rulings, strict=True):
         # What a run recorded of a parameter is also what the code around sent that uses it, and so is what does not
         # arise when the module is called by itself.
         doubts = recorded, not ruling.settled, any(pair.key in excused for pair in around)
-        if ruling.verdict is Verdict.DIFFERS and sum(doubts) < 2:
+        if ruling.verdict is Verdict.DIFFERS and sum(doubts) < 2 and ruling.settled >= told:
             return _suspicion(one.pair, Phase.BACKWARD, what, ruling, check)
     if (
         ruling is None
