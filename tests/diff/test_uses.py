@@ -111,3 +111,27 @@ def test_layers_that_the_candidate_runs_on_both_in_one_are_no_source(fault: floa
     assert report.aligned is (fault == 1.0), str(report)
     places = [(source.candidate.path, source.between) for source in report.sources]
     assert places == ([] if fault == 1.0 else [("", ("start", "head"))]), str(report)
+
+
+class Halves(nn.Module):
+    """A layer for one half of the features; ``exchanged`` takes the halves in each other's place."""
+
+    def __init__(self, exchanged: bool) -> None:
+        super().__init__()
+        self.one, self.two, self.exchanged = nn.Linear(4, 4), nn.Linear(4, 3), exchanged
+
+    def forward(self, x: Any) -> Any:
+        left, right = torch.split(x, 4, dim=1)
+        if self.exchanged:
+            right, left = left, right
+        return torch.cat([self.one(left), self.two(right)], 1)
+
+
+def test_halves_in_each_others_place_are_one_source_with_the_halves_that_are_taken() -> None:
+    """It was told that `split gives something else of the same values, called alike: its kernel`."""
+    report = padiff.diff(Halves(False), Halves(True), X)
+    assert str(report).startswith("not aligned: 1 source in 2 places ("), report
+    assert {str(found.cause) for found in report.sources} == {
+        "one takes split[0] of the input x in the reference, split[1] of the input x in the candidate",
+        "two takes split[1] of the input x in the reference, split[0] of the input x in the candidate",
+    }, report

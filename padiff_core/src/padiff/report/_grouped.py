@@ -246,6 +246,9 @@ def _has_no_other_cause(piece: Sequence[Finding], source: Finding) -> bool:
     if len({line for line, _ in rounds}) == 1 and len(rounds) == len(piece) + 1 and all(which for _, which in rounds):
         return True
     causes = {one.cause for one in (*piece, source) if one.cause is not None}
+    if {one.name for one in causes} == {"taken"}:
+        ours, theirs = ({one.parameters[side] for one in causes} for side in SIDES)
+        return len(causes) == 1 or ours == theirs  # these are in each other's place
     if {one.name for one in causes} != {"code_alone"}:
         return len(causes) <= 1
     called = sorted((one.parameters["called"] for one in causes), key=len)

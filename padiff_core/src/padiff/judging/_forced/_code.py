@@ -77,6 +77,8 @@ class Code:
         if maker is None:
             return self.names.get(token, "a constant")
         name, given = last(maker.path), {leaf.token for leaf in maker.inputs}
+        if len(maker.outputs) > 1:
+            name += f"[{[leaf.token for leaf in maker.outputs].index(token)}]"
         if len(given) > 1 or not given or not depth:
             return f"what {name} gives"
         return f"{name} of {self.name_of(next(iter(given)), depth - 1)}"

@@ -230,6 +230,10 @@ class Search:
         if token in state.right.get(target, ()):
             makers = self._turning(state, ours.makers.get(token), theirs.makers.get(target))
             mine, yours = (() if call is None else (call,) for call in makers)
+        elif self._spot.what == "input" and self._has_both(state):
+            names = ours.name_of(token), theirs.name_of(target)
+            yield attrs.evolve(both.slip(state, (), (), self._spot.pair.candidate), taken=names)
+            return
         elif target in state.right or target not in theirs.makers:
             yours = ()
             if state.result is None or not both.are_alike([state.result], both.taken(mine or ())):
@@ -237,6 +241,18 @@ class Search:
         if mine is not None and yours is not None and (mine or yours) and is_told(mine, yours):
             # Where the candidate has nothing of it, what it hands on instead tells the line.
             yield both.slip(state, mine, yours, None if yours else theirs.giver)
+
+    def _has_both(self, state: State) -> bool:
+        """Return whether the candidate hands on a value that is right elsewhere, and makes the right one, too.
+
+        Not where one line makes them in two of its rounds: what it says in each is wrong.
+        """
+        (ours, theirs), made = self._codes, self._codes[1].makers
+        maker = made.get(theirs.target)
+        rounds = [] if maker is None else [one for one in theirs.again(maker) if one is not maker]
+        right = [token for token, same in state.right.items() if ours.target in same]
+        known = theirs.target in state.right and self._both.result.tells
+        return known and any(made.get(token) not in rounds for token in right)
 
     def _turning(self, state: State, ours: Call | None, theirs: Call | None) -> tuple[Call | None, Call | None]:
         """Return the calls that put the axes of what two calls give in other orders: each may hand on what it takes."""
