@@ -291,8 +291,8 @@ EVIDENCE: Mapping[str, Phrase] = {
         "was run again, it is not settled in float64"
     ),
     "grown": (
-        "what its code took differs by {known:.1e}, which rounding may have made, what it gave by {made:.1e}, which it "
-        "has not; as nothing was run again, it is not settled in float64"
+        "what its code took differs by {known:.1e}, no more than rounding explains, what it gave by {made:.1e}, which "
+        "is more: the difference arises here; as nothing was run again, it is not settled in float64"
     ),
     "setting_shows": (
         "what its code took differs by {known:.1e}, what it gave by {made:.1e}, and its hyper-parameters differ"
