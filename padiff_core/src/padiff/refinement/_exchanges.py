@@ -176,10 +176,8 @@ def _exchange_namesakes(matches: list[UnitMatch], evidence: Evidence) -> None:
     """
     left = [i for i, match in enumerate(matches) if match.links and not evidence.holds_alike(match)]
     said = agreement(*([getattr(matches[i], side).path for i in left] for side in SIDES)) >= SURE
-    for a, b in itertools.combinations(range(len(left)), 2):
+    for a, b in np.argwhere(np.triu(said & said.T, 1)):
         one, other = matches[left[a]], matches[left[b]]
-        if not (said[a, b] and said[b, a]):
-            continue
         turned = _partner(one, other), _partner(other, one)
         if all(match.links for match in turned) and any(map(evidence.holds_alike, turned)):
             matches[left[a]], matches[left[b]] = turned
