@@ -290,6 +290,11 @@ EVIDENCE: Mapping[str, Phrase] = {
         "what its code took differs by {known:.1e}, what it gave by {made:.1e}: the difference arises here; as nothing "
         "was run again, it is not settled in float64"
     ),
+    "made_scaled": "it is {times:.3f} times the reference's in all elements alike, where rounding goes either way",
+    "added_scaled": (
+        "what it adds to what its code took is {times:.3f} times the reference's in all elements alike, where rounding "
+        "goes either way"
+    ),
     "grown": (
         "what its code took differs by {known:.1e}, no more than rounding explains, what it gave by {made:.1e}, which "
         "is more: the difference arises here; as nothing was run again, it is not settled in float64"

@@ -1,9 +1,8 @@
 """Judge two runs of which only records are left: where does a difference arise, and what may follow from it?
 
 Nothing was fed, so a call is judged against what it was given: what it gives may differ by as much as its inputs do,
-and by rounding. Where it differs by far more, the difference arises there; where it differs because its inputs did,
-that may be a consequence. The same backward, against the gradients that came to a call, and what it computed forward.
-A difference that no such leap explains, and that is more than rounding accumulates to, is told without a source.
+and by rounding. Where it differs by far more, the difference arises there, else it may be a consequence. The same
+backward, against the gradients that came to a call, and what it computed forward. If nothing leaps: `with_first`.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from padiff.judging._recorded._gradients import Sums, given, is_awaited, is_froz
 from padiff.judging._recorded._levels import Drift, Ends, Level, Takers, cast_of, is_behind, most_of_code
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
+from padiff.judging._recorded._scaled_here import scaled_here
 from padiff.judging._recorded._sent_alike import of_each_row
 from padiff.judging._recorded._turned import TURNED, as_rounding
 from padiff.judging._sizes import Held, Size, is_noise, says_the_same_here, size_compared
@@ -181,7 +181,7 @@ class Leaps:
             return  # given by the script: see `unlike_inputs`
         owner = self.innermost_known(owner)
         known = self.levels[owner.key]
-        ruling, source = self._ruled(owner, size, known)
+        ruling, source = scaled_here(self._ruled(owner, size, known), spot, owner, size, (level, known), self.meter)
         level.eps, level.cast = size.eps, max(level.cast, known.cast)
         level.random, level.drift = known.random or ruling.verdict is Verdict.STOCHASTIC, known.drift
         level.rounded = known.rounded_to(size, level.cast) if ruling.verdict is Verdict.ROUNDING else 0.0

@@ -60,6 +60,8 @@ class Level:
     of steps from such."""
     turned: bool = False
     """Whether that is so since a coarse type turns signs at kinks: the norm of what was given stays."""
+    scaled: float = 0.0
+    """By what share what it was given is larger, or smaller, in all elements, behind casts to a coarse type."""
 
     def add(self, other: Level) -> None:
         """Take what is known of another one too."""
