@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -537,26 +538,35 @@ def test_a_fault_that_is_no_leap_behind_casts_is_the_source(tmp_path: Path, more
     assert [one.kind for one in source.evidence] == [said], source
 
 
-class Averaged(rows.Module):
-    """A layer of which the mean is given, near zero."""
+class Given(rows.Module):
+    """A layer of which something is given: its mean, near zero, or all of it."""
 
-    def __init__(self, *, low: bool) -> None:
-        self.layer = Layer(SIZE, SIZE)
+    def __init__(self, *, low: bool, give: Callable[[Any], Any]) -> None:
+        self.layer, self.give = Layer(SIZE, SIZE), give
         self.layer.low = low
 
     def forward(self, x: Any) -> Any:
-        return cast(self.layer(x), np.float32).mean() + 0.581
+        return self.give(cast(self.layer(x), np.float32))
 
 
-def test_one_number_shows_no_scale(tmp_path: Path) -> None:
-    """What cancels rounds by several epsilons, and one element is always larger or smaller as a whole."""
-    for name, low in (("a", False), ("b", True)):
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        # What cancels rounds by several epsilons, and one element is always larger or smaller as a whole.
+        (lambda y: y.mean() + 0.581, lambda y: y.mean() + 0.581, []),
+        (lambda y: y * 1.0, lambda y: y * 1.0, []),
+        (lambda y: y * 1.0, lambda y: y * 0.97, ["made_scaled"]),
+    ],
+    ids=["one number", "right", "scaled"],
+)
+def test_a_scale_shows_in_many_elements(tmp_path: Path, ours: Any, theirs: Any, said: list[str]) -> None:
+    for name, low, give in (("a", False, ours), ("b", True, theirs)):
         np.random.seed(0)
-        model, rng = Averaged(low=low), np.random.default_rng(1)
+        model, rng = Given(low=low, give=give), np.random.default_rng(1)
         with padiff.record(model, tmp_path / name) as recorder:
-            model(rows.Tensor(rng.standard_normal((64, SIZE), dtype=np.float32))).backward()
+            out = model(rows.Tensor(rng.standard_normal((64, SIZE), dtype=np.float32)))
+            (out * out).mean().backward()
             recorder.step()
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
-    assert report.aligned, str(report)
-    assert report.output is not None
-    assert report.output.rel_l2 > 0.015
+    assert [one.kind for source in report.sources for one in source.evidence] == said, str(report)
+    assert report.aligned is not bool(said), str(report)

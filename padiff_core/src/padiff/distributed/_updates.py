@@ -113,14 +113,14 @@ def _stepped(job: Job, judged: Collection[str]) -> Iterator[_Stepped]:
         unlike = parts.spreading.unlike
         if name != "updated" or job.step.trace.parameters[path].buffer:
             continue
-        after = parts.read()
         if not (unlike or path in judged):
             # The same to the bit, by a sign or by a broadcast: what another replica overwrites may be anything, but no
             # multiple of what that one is given.
             given = _given_apart(job, path, parts.spreading, scaled=True)
             if given:
-                yield _Stepped(path, parts, after, tuple(given), {}, None, given)
+                yield _Stepped(path, parts, parts.read(), tuple(given), {}, None, given)
             continue
+        after = parts.read()
         start = job.step.parameters.get(("weights", path)) or (last and last.parameters.get(("updated", path)))
         before = start.read() if start else {}
         whole, began = (

@@ -20,10 +20,12 @@ def networks_by_value(correspondence: Correspondence, evidence: Evidence) -> dic
     where their values tell; a layer that packs others has no partner to exchange, but parts. Empty where nothing
     differs there, or not all networks are told.
     """
-    alike = {match: evidence.holds_alike(match) for match in correspondence.matches if match.links}
     ours, theirs = _called(evidence.trace), _called(evidence.free(correspondence.axes))
+    if len(ours) != len(theirs) or len(ours) < 2:
+        return {}
+    alike = {match: evidence.holds_alike(match) for match in correspondence.matches if match.links}
     crossed = any(_modules(one.matches) != _modules(Packed.of(one.packing).matches) for one in correspondence.packed)
-    if (all(alike.values()) and not crossed) or len(ours) != len(theirs) or len(ours) < 2:
+    if all(alike.values()) and not crossed:
         return {}
     votes: Counter[tuple[str | None, str | None]] = Counter()
     for match in (match for match, same in alike.items() if same):

@@ -90,9 +90,9 @@ def _left_alone(told: Sequence[Suspicion], checks: Sequence[Check], alignment: A
     with a view of it. What it sends wrongly is in all that the code around computes from it.
     """
     inside: dict[Key, list[Check]] = {}
-    for check in checks:
+    for check in (one for one in checks if one.backward):
         pair = check.spot.pair
-        for owner in (alignment.around(pair), pair if check.spot.what == "input" else None) if check.backward else ():
+        for owner in (alignment.around(pair), pair if check.spot.what == "input" else None):
             if owner is not None:
                 inside.setdefault(owner.key, []).append(check)
     sent = [(one, one.spot.key) for one in told if one.phase is Phase.BACKWARD and one.spot is not None]

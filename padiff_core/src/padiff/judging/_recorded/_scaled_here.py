@@ -18,7 +18,7 @@ from padiff.judging._recorded._levels import Level
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._sizes import Size, held, multiple
 from padiff.judging._suspicion import Ruled, Ruling
-from padiff.numerics import FLOORS, Array, is_coarse
+from padiff.numerics import FLOORS, Array, is_coarse, sample
 from padiff.report import Evidence, Verdict
 from padiff.trace import Leaf
 
@@ -28,6 +28,8 @@ _SURE = 30.0
 """Times what chance makes of so many elements: right ports show 20, faults of a few hundredths 60."""
 _FEW = 32
 """Elements that tell of chance at least."""
+_MANY = 4096
+"""Elements that are asked at most: of more a scale shows no better."""
 
 
 def scaled_here(ruled: Ruled, spot: Spot, owner: Pair, size: Size, levels: tuple[Level, Level], meter: Meter) -> Ruled:
@@ -55,16 +57,17 @@ def _made(spot: Spot, owner: Pair, meter: Meter) -> Iterator[tuple[str, float, f
     for ours, theirs in _known(spot.reference, spot.candidate, meter):
         yield "made_scaled", *_scale(ours, theirs)
         for both in owner.taken:
-            for a, b in _known(*both, meter) if both[0].shape == ours.shape else ():
+            for a, b in _known(*both, meter) if both[0].shape == spot.reference.shape else ():
                 yield "added_scaled", *_scale(ours - a, theirs - b)
 
 
 def _known(ours: Leaf, theirs: Leaf, meter: Meter) -> Iterator[tuple[Array, Array]]:
+    """Yield elements of both sides' values, of one shape in the same places, where both were kept whole."""
     leaves = zip(meter.traces, (ours, theirs), strict=True)
     found = [held(trace, trace.values.get(leaf.token)) for trace, leaf in leaves]
-    arrays = [one.astype(np.float64) for one in found if isinstance(one, np.ndarray) and one.dtype.kind not in "biuc"]
+    arrays = [one for one in found if isinstance(one, np.ndarray) and one.dtype.kind not in "biu"]
     if len(arrays) == 2 and arrays[0].shape == arrays[1].shape:
-        yield arrays[0], arrays[1]
+        yield sample(arrays[0], _MANY), sample(arrays[1], _MANY)
 
 
 def _scale(ours: Array, theirs: Array) -> tuple[float, float]:
@@ -72,7 +75,7 @@ def _scale(ours: Array, theirs: Array) -> tuple[float, float]:
 
     Few elements, or few that are larger than all others by far, tell nothing of others.
     """
-    squares = np.square(ours).ravel()
+    squares = np.square(ours)
     whole = float(squares.sum())
     count = whole**2 / float(np.vdot(squares, squares)) if whole else 0.0  # as many as if all were of one size
     if not (math.isfinite(whole) and count >= _FEW):

@@ -45,6 +45,8 @@ def as_rounding(
         norms = _norms(spot, meter)
         # Of signs that were turned in front of it, by chance more came than went, or fewer.
         most = max(NEGLIGIBLE(eps), size.error * (1 if known.turned else size.error) / 4)
+        if not min(norms):
+            return ruled, None  # nothing came to one side, or it is not known how much
         if size.error <= _MOST and abs(norms[0] - norms[1]) <= most * norms[0]:
             how = "signs_turned"
         elif known.turned:
