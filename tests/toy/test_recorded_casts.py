@@ -521,7 +521,9 @@ def _bent(folder: Path, fault: dict[str, Any]) -> padiff.Report:
     return padiff.compare(folder / "a", folder / "b")
 
 
-@pytest.mark.parametrize(("fault", "place"), [({}, ""), ({"cut": True}, "6.layers.0"), ({"times": 1.3}, "6")])
+@pytest.mark.parametrize(
+    ("fault", "place"), [({}, ""), ({"cut": True}, "6.layers.0"), ({"times": 1.3}, "6"), ({"times": 0.0}, "6")]
+)
 def test_signs_that_a_coarse_type_turns_are_no_fault(tmp_path: Path, fault: dict[str, Any], place: str) -> None:
     """At each kink few elements come or go; over many these are a third of a gradient, and no source was found."""
     report = _bent(tmp_path, fault)
