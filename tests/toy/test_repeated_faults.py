@@ -363,11 +363,12 @@ def flat(fault: str) -> Any:
 
 @pytest.mark.parametrize("fault", ["", "normed"])
 def test_a_line_is_one_source_whatever_the_cause_is_called_in_each_round(fault: str) -> None:
-    """Where a round adds to what a layer gives, that was a cause; where it adds to a sum, the lack of this sum."""
+    """A round adds to a norm's output instead of what this was given: what a layer gives, or a sum."""
     report = padiff.diff(summed(rows.Module, rows.Linear, rows.LayerNorm), flat(fault), X)
     assert report.aligned == (not fault), str(report)
     assert not fault or "1 source in 2 places" in str(report), str(report)
-    assert len({one.cause.name for one in report.sources}) == (2 if fault else 0), str(report)
+    assert {one.cause.name for one in report.sources} == ({"taken"} if fault else set()), str(report)
+    assert len({str(one.cause) for one in report.sources}) == (2 if fault else 0), str(report)
 
 
 def pooled(base: Any, linear: Any, function: str) -> Any:

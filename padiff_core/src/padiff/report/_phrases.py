@@ -72,7 +72,11 @@ CAUSES: Mapping[str, Phrase] = {
     "cut": "no gradient goes through {called} in the {side} only",
     "cut_given": "no gradient goes through to what {called} is given in the {side} only",
     "constants": "a tensor made of no input: {reference} in the reference, {candidate} in the candidate",
-    "taken": "{taker} takes {reference} in the reference, {candidate} in the candidate",
+    "taken": lambda data: (
+        "{taker} takes {reference} in the reference, {candidate} in the candidate"
+        if data["reference"] != data["candidate"]
+        else "{taker} takes another value in the candidate than in the reference: both are {candidate}"
+    ).format(**data),
     "several": lambda data: "; and ".join(data["causes"]),
     "calls": "{name:module} is called {reference:times} in the reference, {candidate:times} in the candidate",
     "randomness": "the {side} samples random numbers there (a dropout?), the {other} does not",

@@ -120,6 +120,12 @@ class BothCodes:
         """Return what some of the reference's calls take from elsewhere."""
         return [self.reference[token] for token in given_to(region) if token in self.reference]
 
+    def names_of(self, ours: int, theirs: int) -> tuple[str, str]:
+        """Return what two tensors are in words, of which the candidate takes the second where the first is right."""
+        names = self.ours.name_of(ours), self.theirs.name_of(theirs)
+        alike = names[0] == names[1]
+        return (self.ours.name_of(ours, full=True), self.theirs.name_of(theirs, full=True)) if alike else names
+
     def slip(self, state: State, ours: tuple[Call, ...], theirs: tuple[Call, ...], taker: Call | None = None) -> Slip:
         """Return a slip in which what both sides' calls are given has one name: its shape, too, where that differs."""
         outside = given_to(ours), given_to(theirs)

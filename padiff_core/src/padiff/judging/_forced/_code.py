@@ -15,7 +15,7 @@ from padiff.alignment import Pair
 from padiff.forcing import Slotted
 from padiff.numerics import Array
 from padiff.paths import below, last
-from padiff.trace import Call, Key, Leaf
+from padiff.trace import Call, Key, Leaf, as_called
 
 CELLS = 1 << 25
 """Elements of all values of a code that is not looked into: 256 MiB."""
@@ -71,17 +71,18 @@ class Code:
         """Return whether a tensor is made of nothing that the call is given."""
         return token not in self.makers and token not in self.names
 
-    def name_of(self, token: int, depth: int = _DEPTH) -> str:
-        """Return what a tensor is in words: what it is made of, where that is one tensor."""
+    def name_of(self, token: int, depth: int = _DEPTH, *, full: bool = False) -> str:
+        """Return what a tensor is in words: what it is made of, where that is one tensor; ``full``: with arguments."""
         maker = self.makers.get(token)
         if maker is None:
             return self.names.get(token, "a constant")
         name, given = last(maker.path), {leaf.token for leaf in maker.inputs}
+        name = as_called(maker).removesuffix("(_)") if full and len(given) == 1 else name
         if len(maker.outputs) > 1:
             name += f"[{[leaf.token for leaf in maker.outputs].index(token)}]"
         if len(given) > 1 or not given or not depth:
             return f"what {name} gives"
-        return f"{name} of {self.name_of(next(iter(given)), depth - 1)}"
+        return f"{name} of {self.name_of(next(iter(given)), depth - 1, full=full)}"
 
     @property
     def keys(self) -> list[Key]:

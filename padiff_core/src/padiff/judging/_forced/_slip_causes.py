@@ -132,8 +132,7 @@ def _cause(slip: Slip) -> Cause | None:
         taken = dict(zip(SIDES, slip.taken, strict=True))
         if slip.constant:
             return Cause("constants", taken, verified=True)
-        told = {**taken, "taker": last(slip.taker.path)}
-        return None if slip.taken[0] == slip.taken[1] else Cause("taken", told, verified=True)
+        return Cause("taken", {**taken, "taker": last(slip.taker.path)}, verified=True)
     single = len(slip.reference) == len(slip.candidate) == 1
     if single:
         found = cause_between(Pair(slip.reference[0], slip.candidate[0], BY_PLACE), Phase.FORWARD)

@@ -231,8 +231,8 @@ class Search:
             makers = self._turning(state, ours.makers.get(token), theirs.makers.get(target))
             mine, yours = (() if call is None else (call,) for call in makers)
         elif self._spot.what == "input" and self._has_both(state):
-            names = ours.name_of(token), theirs.name_of(target)
-            yield attrs.evolve(both.slip(state, (), (), self._spot.pair.candidate), taken=names)
+            taken = both.names_of(token, target)
+            yield attrs.evolve(both.slip(state, (), (), self._spot.pair.candidate), taken=taken)
             return
         elif target in state.right or target not in theirs.makers:
             yours = ()

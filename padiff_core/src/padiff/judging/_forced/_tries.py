@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -78,7 +78,8 @@ def tries(both: BothCodes, state: State) -> Iterator[Try]:
         for index, leaf in enumerate(call.inputs if wrong else ()):
             at = (call.key, "input", index)
             if leaf.token in state.values and at not in state.put and not (others and others != [leaf]):
-                yield from _taken_otherwise(both, state, call, at, leaf.token, {**taken, **lacking})
+                beside = _taken_beside(state, ours, call, index)
+                yield from _taken_otherwise(both, state, call, at, leaf.token, {**taken, **lacking}, beside)
 
 
 def _turned(both: BothCodes, state: State, call: Call, at: Slotted, same: Sequence[int]) -> Iterator[Try]:
@@ -127,8 +128,27 @@ def _made_otherwise(
             yield Try(both.slip(state, calls, region, region[-1]), at, other, token, sure, alike)
 
 
+def _taken_beside(state: State, ours: Sequence[Call], call: Call, index: int) -> set[int]:
+    """Return what calls of the reference take beside the same as one of the candidate takes beside an input."""
+    others = [leaf.token for place, leaf in enumerate(call.inputs) if place != index]
+    found: set[int] = set()
+    for one in ours if others else ():
+        given = [leaf.token for leaf in one.inputs]
+        for place, token in enumerate(given) if len(given) == len(others) + 1 else ():
+            rest = zip((*given[:place], *given[place + 1 :]), others, strict=True)
+            if all(ours in state.right.get(theirs, ()) for ours, theirs in rest):
+                found.add(token)
+    return found
+
+
 def _taken_otherwise(
-    both: BothCodes, state: State, call: Call, at: Slotted, token: int, lacking: Mapping[int, tuple[Call, ...]]
+    both: BothCodes,
+    state: State,
+    call: Call,
+    at: Slotted,
+    token: int,
+    lacking: Mapping[int, tuple[Call, ...]],
+    beside: Collection[int],
 ) -> Iterator[Try]:
     """Yield what a call may have to take instead of a value: what is made of it, another one, another constant."""
     value, maker = state.values[token], both.theirs.makers.get(token)
@@ -138,11 +158,12 @@ def _taken_otherwise(
         unfit = both.ours.is_constant(one) is not constant and not region
         if other.array.size != value.array.size or same or unfit or (constant and region):
             continue
-        alike = constant or both.are_alike([value], both.taken(region))
+        region = () if one in beside and one in state.met else region  # both sides have it
+        alike = constant or one in beside or both.are_alike([value], both.taken(region))
         own = () if alike or maker is None or not region else (maker,)
         slip = both.slip(state, region, own, call)
         if not region or own:
-            names = both.ours.name_of(one), both.theirs.name_of(token)
+            names = both.names_of(one, token)
             numbers = _few(other.array), _few(value.array)
             slip = attrs.evolve(slip, taken=numbers if constant else names, constant=constant)
         yield Try(slip, at, other, one, alike=alike)
