@@ -132,6 +132,12 @@ class Code:
         """Return the calls of one operation by one line, among them a call: the rounds of a loop."""
         return [one for one in self.calls if _kind(one) == _kind(call)]
 
+    def in_rounds(self, call: Call) -> list[Call]:
+        """Return what is a call in each of the rounds of its line, of which each may call the same several times."""
+        again, rounds = self.again(call), self.rounds(call)
+        times, over = divmod(len(again), rounds)
+        return [] if over else again[again.index(call) % times :: times]
+
     def rounds(self, call: Call) -> int:
         """Return how often the line ran that makes a call."""
         line = Counter(_kind(one) for one in self.calls if one.frames[:1] == call.frames[:1])

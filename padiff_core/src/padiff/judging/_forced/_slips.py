@@ -185,8 +185,8 @@ class Search:
         ours, theirs = self._codes
         maker = ours.makers.get(one.token or 0)
         call = next(call for call in theirs.calls if call.key == one.at[0])
-        rounds = ([], []) if maker is None else (ours.again(maker), theirs.again(call))
-        if maker is None or len(rounds[0]) != len(rounds[1]) or len(rounds[0]) < 2 or one.at[1] == "input":
+        rounds = ([], []) if maker is None else (ours.in_rounds(maker), theirs.in_rounds(call))
+        if maker is None or len(rounds[0]) != len(rounds[1]) or len(rounds[0]) < 2:
             return None
         out = next(index for index, leaf in enumerate(maker.outputs) if leaf.token == one.token)
         found, put = [], {}
@@ -195,9 +195,7 @@ class Search:
             value = self._both.reference.get(token)
             if value is None or at in state.put:
                 continue
-            calls = (*one.slip.reference[:-1], mine), (*one.slip.candidate[:-1], yours)
-            slip = attrs.evolve(one.slip, reference=calls[0], candidate=calls[1])
-            found.append(attrs.evolve(one, slip=slip, at=at, value=value, token=token))
+            found.append(attrs.evolve(one, slip=self._again(one, out, mine, yours), at=at, value=value, token=token))
             put[at] = next(self._readings(found[-1], state, []), value.array)
         after = self._with(put, state)
         if after is None:
@@ -206,6 +204,17 @@ class Search:
         wrong = [each for each in found if not Value.of(after.shown[each.at]).is_same(each.value, bound)]
         mended = after.error <= bound or len(after.met) > len(state.met) + len(wrong)
         return (wrong, after) if mended and len(wrong) > 1 else None
+
+    def _again(self, one: Try, out: int, ours: Call, theirs: Call) -> Slip:
+        """Return what is wrong in another round, in which these calls are the last on either side."""
+        calls = [
+            some and (*some[:-1], last) for some, last in ((one.slip.reference, ours), (one.slip.candidate, theirs))
+        ]
+        slip = attrs.evolve(one.slip, reference=calls[0], candidate=calls[1], taker=one.slip.taker and theirs)
+        if slip.taken is None or slip.constant:
+            return slip
+        names = self._both.names_of(ours.outputs[out].token, theirs.inputs[one.at[2]].token)
+        return attrs.evolve(slip, taken=names)
 
     def _needed(self, found: list[Try], state: State) -> list[Try]:
         """Return those of what was put in without which the result is wrong, or what comes to others of them."""
