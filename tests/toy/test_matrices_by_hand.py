@@ -204,3 +204,33 @@ def test_how_a_matrix_lies_is_told_as_it_is_held() -> None:
     assert report.mapping is not None
     told = {row.candidate: row.layout for row in report.mapping.parameters}
     assert report.transfer.settled == told == dict.fromkeys(told, "as in the reference"), str(report)
+
+
+def split(base: Any, held: str, weight: Any, linear: Any, scale: float = 0.5) -> Any:
+    """Return attention whose queries, keys and values one layer makes, or matrices ``[in, out]``, stacked or not."""
+
+    class Model(base):
+        def __init__(self) -> None:
+            shapes = {"stack": (3, 4, 4), "beside": (4, 12)}
+            self.into = weight(*shapes[held]) if held in shapes else linear(4, 12, bias=False)
+            self.out = linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            if held == "stack":
+                parts = [x @ self.into[n] for n in range(3)]
+            else:
+                made = self.into(x) if held == "layer" else x @ self.into
+                parts = [made[..., n * 4 : (n + 1) * 4] for n in range(3)]
+            return self.out(F.attention(*parts, 2, scale) + x)
+
+    return Model()
+
+
+@pytest.mark.parametrize("fault", [False, True])
+@pytest.mark.parametrize("held", ["layer", "beside"])
+def test_square_matrices_of_a_stack_may_lie_turned(held: str, fault: bool) -> None:
+    """A stack of square matrices has the shape of others below one another either way; only one way was tried."""
+    ours, theirs = split(rows.Module, held, rows.parameter, rows.Linear), ("stack", columns.weight, columns.Dense)
+    report = padiff.diff(ours, split(columns.Layer, *theirs, 0.7 if fault else 0.5), X)
+    assert report.aligned is not fault, str(report)
+    assert [one.cause.name for one in report.sources] == ["arguments"] * fault, str(report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 Axes = tuple[int, ...]
@@ -27,15 +27,30 @@ def _sides(reference: Sequence[int], candidate: Sequence[int]) -> list[tuple[int
 def layouts(reference: tuple[int, ...], candidate: tuple[int, ...], *, fixed: bool = False) -> Sequence[Axes]:
     """Return the orders of axes, as in `Link`, in which one shape may hold what another one does, the likeliest first.
 
-    Axes that are joined or split stay in order, but for a matrix that is transposed, where they can; what is ``fixed``
-    is as it is where it can.
+    Axes that are joined or split stay in order, but for a matrix that is transposed, where they can, and for a stack of
+    matrices that the other shape has side by side; what is ``fixed`` is as it is where it can.
     """
     fine, coarse = _sides(reference, candidate)
     found: list[Axes] = [()] if fine == coarse or is_joined(fine, coarse) else []
     turn = transposition(reference, candidate)
     if turn and not (fixed and (found or fine == coarse[::-1])):
         found.append(turn)
+    if found and not (fixed and () in found):
+        found += [order for order in _side_by_side(fine, coarse) if order not in found]
     return found if found and (fixed or len(coarse) < max(3, len(fine))) else every_order(reference, candidate) or found
+
+
+def _side_by_side(fine: Sequence[int], coarse: Sequence[int]) -> Iterator[Axes]:
+    """Yield the orders in which a matrix may hold those of a stack below or beside one another: as they are, or turned.
+
+    The matrices stay in order, and each whole: queries, keys and values as ``(3, in, out)``, and a linear layer's.
+    """
+    if len(fine) == 3 and len(coarse) == 2:
+        for x, y in ((1, 2), (2, 1)):
+            if (fine[0] * fine[x], fine[y]) == tuple(coarse):
+                yield (0, x, y) if x > y else ()
+            if (fine[x], fine[0] * fine[y]) == tuple(coarse):
+                yield x, 0, y
 
 
 def transposition(reference: Sequence[int], candidate: Sequence[int]) -> Axes:
