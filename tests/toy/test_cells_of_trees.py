@@ -61,3 +61,30 @@ def test_what_a_line_takes_in_each_node_is_told(fault: str, told: list[str]) -> 
     first = "mul takes {} in the reference, {} in the candidate".format(*told) if told else ""
     assert all(first in str(one.cause) or one.cause.name == "code_alone" for one in report.sources), str(report)
     assert first in str(report)
+
+
+def shares(base: Any, linear: Any, swapped: bool = False) -> Any:
+    """Return a model that weighs the halves of what a layer gives by one function, along another axis each."""
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.both, self.out = linear(SIZE, 2 * SIZE), linear(SIZE, SIZE)
+
+        def forward(self, x: Any) -> Any:
+            made = self.both(x)
+            one, two = made[..., :SIZE], made[..., SIZE:]
+            one, two = (two, one) if swapped else (one, two)
+            one, two = F.softmax(one, -1), F.softmax(two, 1)
+            return self.out((two + 1.0) * one * F.sigmoid(one * 1.7))
+
+    return Model()
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_calls_of_one_line_are_no_rounds_of_each_other(swapped: bool) -> None:
+    """What the first call gives was right in place of the second's, and the cause that its kernel is another one."""
+    report = padiff.diff(shares(rows.Module, rows.Linear), shares(columns.Layer, columns.Dense, swapped), X)
+    assert report.aligned is not swapped, str(report)
+    told = [str(one.cause) for one in report.sources]
+    assert all("softmax takes getitem(_, (Ellipsis, :4)) of the output of both in the" in one for one in told), told
+    assert len(told) == swapped

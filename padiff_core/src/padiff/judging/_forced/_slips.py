@@ -188,6 +188,8 @@ class Search:
         rounds = ([], []) if maker is None else (ours.in_rounds(maker), theirs.in_rounds(call))
         if maker is None or len(rounds[0]) != len(rounds[1]) or len(rounds[0]) < 2:
             return None
+        if rounds[0].index(maker) != rounds[1].index(call):
+            return None  # in one round there, in another one here
         out = next(index for index, leaf in enumerate(maker.outputs) if leaf.token == one.token)
         found, put = [], {}
         for mine, yours in zip(*rounds, strict=True):

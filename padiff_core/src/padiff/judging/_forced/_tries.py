@@ -11,7 +11,7 @@ from padiff.forcing import Slotted
 from padiff.judging._forced._both_codes import MOST, BothCodes, Slip, State, is_told
 from padiff.judging._forced._code import Value, given_to
 from padiff.numerics import Array
-from padiff.trace import Call
+from padiff.trace import Call, called_alike
 
 _NUMBERS = 4
 """Numbers of a tensor that are shown."""
@@ -129,7 +129,10 @@ def _made_otherwise(
 
 
 def _taken_beside(state: State, ours: Sequence[Call], call: Call, index: int) -> set[int]:
-    """Return what calls of the reference take beside the same as one of the candidate takes beside an input."""
+    """Return what calls of the reference take beside the same as one of the candidate takes beside an input.
+
+    Beside nothing, what the one that is called alike takes.
+    """
     others = [leaf.token for place, leaf in enumerate(call.inputs) if place != index]
     found: set[int] = set()
     for one in ours if others else ():
@@ -138,7 +141,8 @@ def _taken_beside(state: State, ours: Sequence[Call], call: Call, index: int) ->
             rest = zip((*given[:place], *given[place + 1 :]), others, strict=True)
             if all(ours in state.right.get(theirs, ()) for ours, theirs in rest):
                 found.add(token)
-    return found
+    alone = {one.inputs[0].token for one in ours if not others and called_alike(one, call)}
+    return found | (alone if len(alone) == 1 else set())
 
 
 def _taken_otherwise(
