@@ -234,3 +234,34 @@ def test_a_cast_to_the_type_that_code_has_rounds_in_float64_alone(wide: bool, sc
     report = padiff.diff(FarFromZero(wide=wide), FarFromZero(wide=not wide, scale=scale), (x,))
     assert report.aligned == (scale != 0.36), str(report)
     assert {one.phase for one in report.sources} == (set() if report.aligned else {Phase.FORWARD}), str(report)
+
+
+class Turned(torch.nn.Module):
+    """Attention of one head whose queries and keys are turned by a table in the type that the model is built in."""
+
+    def __init__(self, base: float, dtype: torch.dtype, *, packed: bool) -> None:
+        super().__init__()
+        self.packed, self.base, self.dtype = packed, base, dtype
+        layers = {"qkv": torch.nn.Linear(16, 48)} if packed else {name: torch.nn.Linear(16, 16) for name in "qkv"}
+        self.layers, self.out = torch.nn.ModuleDict(layers), torch.nn.Linear(16, 16)
+        self.to(dtype)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.layers["qkv"](x).chunk(3, -1) if self.packed else (self.layers[name](x) for name in "qkv")
+        angles = np.tile(np.outer(np.arange(x.shape[1]), self.base ** (-np.arange(8) / 8)), 2).astype(np.float32)
+        cosines, sines = (torch.from_numpy(table).to(self.dtype) for table in (np.cos(angles), np.sin(angles)))
+        q, k = (y * cosines + torch.cat([-y[..., 8:], y[..., :8]], -1) * sines for y in (q, k))
+        return x + self.out(F.softmax(q @ k.transpose(1, 2) * 2, -1) @ v)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("types", [(torch.float32, torch.bfloat16), (torch.float16, torch.float32)])
+@pytest.mark.parametrize("base", [10000.0, 8000.0])
+def test_a_model_of_a_narrower_type_casts_its_tables_to_it(base: float, types: Any, packed: bool) -> None:
+    """In float64 they are rounded still, as were packed weights: right ports were sources, in all their own code."""
+    torch.manual_seed(0)
+    models = [Turned(10000.0, types[0], packed=False), Turned(base, types[1], packed=packed)]
+    given = [torch.from_numpy(X).to(dtype) for dtype in types]
+    report = padiff.diff(*models, (given[0],), candidate_inputs=(given[1],))
+    assert report.aligned is (base == 10000.0), str(report)
+    assert {str(one.what) for one in report.sources} <= {"input 'input' of out"}, str(report)

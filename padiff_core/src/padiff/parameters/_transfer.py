@@ -70,10 +70,15 @@ def transfer(matches: Iterable[UnitMatch], reference: Holder, candidate: Holder)
     held = 0
     read = values_of(reference)
 
-    def current(path: str) -> Array:
-        """Return what is written to: what waits may be the reference's own memory."""
-        if path not in own:
-            waiting[path] = np.array(waiting[path] if path in waiting else candidate.value(path), order="C")
+    def current(path: str, like: Array | None = None) -> Array:
+        """Return what is written to, which holds what is ``like`` that; what waits may be the reference's own memory.
+
+        In a type that is too narrow for the parts of a packed parameter, a run in a wider one would miss their digits.
+        """
+        known = waiting[path] if path in waiting else candidate.value(path)
+        dtype = known.dtype if like is None else np.promote_types(known.dtype, like.dtype)
+        if path not in own or known.dtype != dtype:
+            waiting[path] = np.array(known, dtype, order="C")
             own.add(path)
         return waiting[path]
 
@@ -81,7 +86,7 @@ def transfer(matches: Iterable[UnitMatch], reference: Holder, candidate: Holder)
         path = link.candidate.parameter.path
         values = link.expected(read)
         assert values is not None
-        made = link.written(values, lambda: current(path))
+        made = link.written(values, lambda: current(path, values))
         if made is not waiting.get(path):
             own.discard(path)
         waiting[path] = made

@@ -15,6 +15,7 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, value_reader
 from padiff.judging._findings import finding_of
+from padiff.judging._forced._question import narrower_given
 from padiff.judging._forced._state import of_parameter
 from padiff.judging._forced._wholes import Ends, Runs
 from padiff.judging._suspicion import Suspicion, contrasted
@@ -131,7 +132,7 @@ def right_as_a_whole(
 
     With ``buffers`` they also leave the same in these; ``more`` reads what else has to be the same. No more than
     ``bound`` may be left of a difference, relative L2, by default what constants in float32 make. None where they do
-    not run so.
+    not run so. Where one side has a narrower type, casts to it in code are left out, which would round in float64, too.
 
     Which tensor inside stands for which follows from values. Where two hold the same (what a relu takes, and what it
     gives, if nothing of it is negative), each side may hold the other one's, and send it another gradient, while all
@@ -140,7 +141,8 @@ def right_as_a_whole(
     free = bench.whole(pair)
     if any(_has_more(pair, what) for what in ("inputs", "outputs")):
         return False
-    for how in _WAYS:
+    narrower = max(map(narrower_given, bench.alignment.pairs), default=0.0)
+    for how in ({"uncast": narrower}, *_WAYS) if narrower else _WAYS:
         ours = free.tried(pair, True, dtype="float64", **how)
         theirs = ours and free.tried(pair, False, ours.observed, dtype="float64", own=False, **how)
         if ours is not None and theirs is not None:

@@ -23,6 +23,7 @@ from padiff.judging._forced._soundness import (
     prove,
     unexplained_finding,
     unrepeatable_finding,
+    without_casts,
 )
 from padiff.judging._forced._state import of_rewritten, of_state
 from padiff.judging._forced._unread import unread_inputs
@@ -169,11 +170,11 @@ class Outcome(Gathered):
         verdicts = {call.verdict for call in self.calls}
         if left_to_user or self.differs or Verdict.IGNORED in verdicts:
             return
-        known_random = Verdict.STOCHASTIC in verdicts
-        by_code = self._is_drawn_by_code(judge)
+        known_random, by_code = Verdict.STOCHASTIC in verdicts, self._is_drawn_by_code(judge)
         chance = known_random or by_code
         ends = Ends(judge.alignment)
         proof = prove(sides, tasks, Runs(*traces), ends, random=chance, judge=None if known_random else judge)
+        proof = without_casts(proof, judge)
         if proof.by == "random" and is_recorded(sides[0]):
             self.findings.append(unrepeatable_finding(ends.root, step))
             return
@@ -189,7 +190,7 @@ class Outcome(Gathered):
             with temporary_store() as store:
                 free = sides[1].record(tasks[1], store, values=True)
                 wholes = Gradients(judge.alignment, known.matches)
-                proof = prove(sides, tasks, Runs(traces[0], free), wholes, random=chance)
+                proof = without_casts(prove(sides, tasks, Runs(traces[0], free), wholes, random=chance), judge)
         if proof.gap is not None:
             self.findings.append(unexplained_finding(proof, step))
         elif self.options.backward and (again := recomputed_otherwise(sides, tasks, traces, judge.alignment, step)):

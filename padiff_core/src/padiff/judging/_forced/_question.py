@@ -9,7 +9,7 @@ import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import Reader, Replayed
-from padiff.numerics import Array, Difference, SmallPart, difference, epsilon, relative
+from padiff.numerics import Array, Difference, SmallPart, difference, epsilon, epsilon_of, is_coarse, relative
 from padiff.report import Figures
 from padiff.trace import contrasts
 
@@ -71,6 +71,11 @@ class Question:
         """Return whether both sides' settings are the same."""
         return not contrasts(self.pair.reference, self.pair.candidate)
 
+    @property
+    def widths(self) -> tuple[str | None, ...]:
+        """Return the types in which the value is settled: the next wider one where there is none."""
+        return (None,) if self.eps == 0 else ("float64", "float32") if is_coarse(self.eps) else ("float64",)
+
     def error_between(self, ours: Array, theirs: Array) -> float:
         """Return the relative error between two values of it."""
         return relative(difference(ours, theirs), self.scale)
@@ -80,3 +85,13 @@ class Question:
         truth = self.truth
         floor = None if truth is None or truth.shape != ours.shape else self.error_between(ours, truth)
         return attrs.evolve(self.figures, floor=floor, rel_l2_float64=self.error_between(ours, theirs))
+
+
+def narrower_given(pair: Pair) -> float:
+    """Return the machine epsilon of what one side's call is given, where the other's is given a finer type; else 0.
+
+    Of several types that a call is given the finest counts.
+    """
+    given = [[epsilon_of(leaf.dtype) for leaf in call.inputs] for call in (pair.reference, pair.candidate)]
+    finest = sorted(min(filter(None, some), default=0.0) for some in given)
+    return finest[1] if 0.0 < finest[0] < finest[1] else 0.0

@@ -19,7 +19,7 @@ from padiff.forcing import Bench, Check, Reader, Replayed, Spot, is_recorded, wi
 from padiff.judging._forced._distributions import SEEDS
 from padiff.judging._forced._merged_rounding import Moved, moved_by_merging
 from padiff.judging._forced._own_rounding import Narrow, rounding_nearby
-from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question
+from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question, narrower_given
 from padiff.judging._forced._randomness import Randomness, described, like_calls
 from padiff.judging._forced._replays import PairReplays, Replays
 from padiff.judging._suspicion import DOES_NOT_ARISE, Refusal, Ruling
@@ -126,7 +126,7 @@ class Settler:
     def _alone(self, asked: Question) -> Ruling:
         """Rule on one value by what both sides do alone, in a wider type where they can."""
         eps, native = asked.eps, asked.native
-        for dtype in _widths(eps):
+        for dtype in asked.widths:
             runs = self.runs(asked.pair, dtype, backward=asked.backward)
             if None in (runs.reference, runs.candidate) and dtype is not None:
                 runs = self.runs(asked.pair, dtype, backward=asked.backward, uncast=1.0)
@@ -148,17 +148,21 @@ class Settler:
         return self._by_one_side(asked)
 
     def _uncast(self, asked: Question, ruling: Ruling) -> Ruling | None:
-        """Rule on what is rounding natively, and not in float64, without casts that do nothing natively; else None.
+        """Rule on what is no fault natively, and is in float64, without casts that do nothing natively; else None.
 
-        Those to the value's own type, and to finer ones, round in float64 alone.
+        Those to the value's own type, and to finer ones, round in float64 alone; and where one side's call is given a
+        narrower type than the other's, those to that: its model has this type, and so has what its code casts.
         """
+        eps, narrower = asked.eps, narrower_given(asked.pair)
         small = asked.figures.rel_l2 <= FLOORS * (ruling.figures.floor or 0.0) and not asked.native.nan_mismatch
-        if not (small and ruling.rests_on("float64_differs")) or asked.eps < epsilon_of("float32"):
+        if not ((small or narrower) and ruling.rests_on("float64_differs")) or eps < epsilon_of("float32"):
             return None
-        ours, theirs = self.runs(asked.pair, "float64", backward=asked.backward, uncast=asked.eps).values(asked.read)
+        most, backward = max(eps, narrower), asked.backward
+        ours, theirs = self.runs(asked.pair, "float64", backward=backward, uncast=most).values(asked.read)
         both = None if ours is None or theirs is None else asked.in_float64(ours, theirs)
         found = None if both is None else self._rule(asked, both, "float64")
-        return found if found is not None and found.verdict is Verdict.ROUNDING else None
+        agreeing = (Verdict.ROUNDING, Verdict.PRECISION) if narrower else (Verdict.ROUNDING,)
+        return found if found is not None and found.verdict in agreeing else None
 
     def _rule(self, asked: Question, figures: Figures, dtype: str | None) -> Ruling:
         wide, floor, local, eps = figures.rel_l2_float64 or 0.0, figures.floor or 0.0, figures.rel_l2, asked.eps
@@ -343,8 +347,3 @@ def _by_floor(asked: Question, refused: Refusal) -> Ruling:
     native, evidence = asked.native, Evidence("machine_epsilon", refused)
     small = native.rel_l2 <= UNSETTLED(asked.eps)
     return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, Figures.of(native), (evidence,), settled=False)
-
-
-def _widths(eps: float) -> tuple[str | None, ...]:
-    """Return the types in which a value of that machine epsilon is settled: the next wider one where there is none."""
-    return (None,) if eps == 0 else ("float64", "float32") if is_coarse(eps) else ("float64",)

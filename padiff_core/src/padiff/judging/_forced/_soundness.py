@@ -25,7 +25,7 @@ from padiff.judging._findings import finding_at
 from padiff.judging._forced._distributions import SEEDS, differ, flat
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._merged_rounding import rounded_otherwise
-from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question
+from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question, narrower_given
 from padiff.judging._forced._settle import Settler
 from padiff.judging._forced._wholes import Ends, Gap, Response, Runs, Wholes, worst
 from padiff.numerics import CONSTANT, FLOORS, GROSS, SAME, VANISHES, are_random, epsilon, epsilon_of, is_coarse
@@ -88,6 +88,17 @@ def prove(
         if evaluated is None or any(map(_is_random, sides, still, runs)):
             return Proof("random", proof.native, proof.native, proof.native)
         return attrs.evolve(_explained(sides, still, evaluated, wholes, None, None), by="evaluation")
+
+
+def without_casts(proof: Proof, judge: Judge) -> Proof:
+    """Return what is proven where one model has a narrower type than the other: with the casts to it in their code out.
+
+    These round in float64 as well, as the model's type makes its code do.
+    """
+    pairs = judge.alignment.pairs
+    if proof.gap is None or not any(map(narrower_given, pairs)) or not judge.is_right(pairs[0]):
+        return proof
+    return attrs.evolve(proof, by="float64", figure=CONSTANT(0.0), gap=None)
 
 
 def is_rounding(gaps: Sequence[Gap], judge: Judge) -> bool:
