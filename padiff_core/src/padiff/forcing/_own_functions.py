@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from padiff.adapter import Adapter, Hook, Listener, Model, Tensor, handed_on
+from padiff.adapter.dtypes import wider
 from padiff.kinds import computes, is_in_place, short_name
 from padiff.numerics import Array, epsilon_of, in_reals, numpy_dtype
 from padiff.pytree import leaves, map_leaves
@@ -146,9 +147,10 @@ class Uncasting(OwnFunctions):
                 values = given.numpy()
                 if np.array_equal(values.astype(numpy_dtype(made.dtype)), made.view(), equal_nan=True):
                     return given.swapped(values)  # not itself: it may be changed in place
-        if floats or self._dtype is None or epsilon_of(made.dtype) <= epsilon_of(self._dtype) or is_in_place(name):
+        wide = None if floats or self._dtype is None or is_in_place(name) else wider(made.dtype, self._dtype)
+        if wide is None:
             return output
-        return self._adapter.from_numpy(made.numpy().astype(numpy_dtype(self._dtype)), device=made.device)
+        return self._adapter.from_numpy(made.numpy().astype(numpy_dtype(wide)), device=made.device)
 
 
 class Typing(OwnFunctions):
