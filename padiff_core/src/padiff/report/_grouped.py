@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -118,12 +118,16 @@ def _told(cause: Cause) -> frozenset[str]:
 
 
 def _ran(calls: Sequence[ComparedCall]) -> list[set[_Paths]]:
-    """Return, of each piece of the candidate's code, where it ran: the paths of the calls that were compared."""
+    """Return, of each piece of the candidate's code, where it ran: the paths of the calls that were compared.
+
+    What the candidate alone calls was compared with the code around it: such calls have one path.
+    """
     found: dict[object, set[_Paths]] = {}
     for call in calls:
-        if call.reference is not None and call.candidate is not None:
+        if call.candidate is not None:
             code = call.candidate.class_name, call.candidate.location
-            found.setdefault(code, set()).add((call.reference.path, call.candidate.path))
+            path = None if call.reference is None else call.reference.path
+            found.setdefault(code, set()).add((path, call.candidate.path))
     return list(found.values())
 
 
@@ -134,7 +138,9 @@ def _wherever_they_run(group: Sequence[Sequence[Finding]], ran: Sequence[set[_Pa
     several layers by other names, each of these is judged by itself.
     """
     first = group[0][0]
-    wrong = {(one.reference.path, one.candidate.path) for piece in group for one in piece}
+    alone = {theirs for paths in ran for ours, theirs in paths if ours is None}
+    places = [(one.reference.path, one.candidate.path) for piece in group for one in piece]
+    wrong = {(None if theirs in alone else ours, theirs) for ours, theirs in places}
     names = set(map(_names, wrong))
     known = [{one for one in paths if _names(one) in names} for paths in ran if paths & wrong]
     if first.cause is None and (not known or first.phase not in (Phase.FORWARD, Phase.BACKWARD)):
@@ -154,6 +160,7 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
     """
     groups: dict[object, list[list[Finding]]] = {}
     known: dict[object, object] = {}
+    left_out: dict[object, object] = {}
     pieces = _pieces(sources)
     wrong = {_own_line(one): _lines(piece) for piece in pieces if _is_of_a_line(piece) for one in piece}
     for number, piece in enumerate(pieces):
@@ -166,16 +173,49 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
             key = (piece[0].phase, kind, piece[0].verdict, told)
         elif _is_of_a_line(piece):
             key = _lines(piece)
-        elif all(one.cause is None and one.between is not None and _own_line(one) in wrong for one in piece):
-            key = wrong[_own_line(piece[0])]
+            if all(_is_left_out(one.cause) for one in piece):
+                key = left_out.setdefault(_of_reference(piece[0]), key)
+        elif all(one.cause is None and _wrong_within(one, wrong) for one in piece):
+            key = _wrong_within(piece[0], wrong)
         elif all(one.cause is not None or (one.reference.location and one.candidate.location) for one in piece):
             # A call may show more of what is wrong than another.
-            key = next((known[code] for code in map(_code, piece) if code in known), number)
-            known = dict.fromkeys(map(_code, piece), key) | known
+            codes = [
+                code for one in piece for code in ((_code(one),) if one.cause else (_code(one), _of_reference(one)))
+            ]
+            key = next((known[code] for code in codes if code in known), number)
+            known = dict.fromkeys(codes, key) | known
         groups.setdefault(key, []).append(piece)
     for group in groups.values():
         group.sort(key=lambda piece: all(one.cause is None for one in piece))
     return list(groups.values())
+
+
+def _is_left_out(cause: Cause | None) -> bool:
+    """Return whether a cause is what the reference's code alone does: no line of the candidate's says it."""
+    return cause is not None and cause.name == "code_alone" and cause.parameters["side"] == SIDES[0]
+
+
+def _of_reference(source: Finding) -> object:
+    """Return which line of the reference's a source is of, for which value of the candidate's calls of one class.
+
+    The same is left out there, whichever of its lines hands the value on in one of these calls.
+    """
+    told = None if source.cause is None else _told(source.cause)
+    both = (source.reference.class_name, source.candidate.class_name)
+    return (source.phase, source.verdict, told, both, _what(source), source.reference.location)
+
+
+def _wrong_within(source: Finding, wrong: Mapping[tuple[object, str], object]) -> object:
+    """Return the lines known to be wrong of which one lies where a source arises; None where none is known to."""
+    line, of_class = _own_line(source)
+    if (line, of_class) in wrong and source.between is not None:
+        return wrong[line, of_class]
+    spans = (one.figures[SIDES[1]] for one in source.evidence if one.kind == "between_lines")
+    first, last = next(((span[0], span[-1]) for span in spans), ("", ""))
+    (file, _, start), (_, _, end) = first.rpartition(":"), last.rpartition(":")
+    lines = [f"{file}:{number}" for number in range(int(start), int(end) + 1)] if start and end else []
+    near = (attrs.evolve(source, candidate=attrs.evolve(source.candidate, location=one)) for one in lines)
+    return next((wrong[key] for key in map(_own_line, near) if key in wrong), None)
 
 
 def _lines(piece: Sequence[Finding]) -> frozenset[object]:
@@ -200,7 +240,7 @@ def _code(source: Finding) -> object:
     says in each call beside what differs (the size of an image).
     """
     side = source.reference if source.candidate.path is None else source.candidate
-    own = source.between is not None and source.cause is not None
+    own = source.cause is not None and (source.between is not None or source.cause.name in (*_OF_CODE, "arguments"))
     around = None if own else (side.class_name, _what(source))
     told = None if source.cause is None else _told(source.cause)
     return (source.phase, source.verdict, told, around, side.location)
