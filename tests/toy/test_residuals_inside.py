@@ -185,3 +185,93 @@ def test_a_block_that_adds_more_is_no_source_behind_code_that_is_wrong(
     report = padiff.diff(Images(), Painted(slope, louder), inputs)
     assert {source.candidate.path for source in report.sources} == told, str(report)
     assert len(report.sources) == len(told), str(report)
+
+
+class Around(rows.Module):
+    """A norm around what a layer does with two inputs, of which the second has a norm of its own."""
+
+    def __init__(self, fn: Any, beside: bool) -> None:
+        self.fn, self.norm, self.context = fn, rows.LayerNorm(4), rows.LayerNorm(4) if beside else None
+
+    def forward(self, x: Any, context: Any = None) -> Any:
+        return self.fn(self.norm(x)) if self.context is None else self.fn(self.norm(x), self.context(context))
+
+
+class Cross(rows.Module):
+    """What is made of a first input and a second one, of which one layer makes two halves."""
+
+    def __init__(self) -> None:
+        self.q, self.kv, self.out = rows.Linear(4, 4), rows.Linear(4, 8), rows.Linear(4, 4)
+
+    def forward(self, x: Any, context: Any) -> Any:
+        both = self.kv(context)
+        return self.out(F.tanh(self.q(x)) * F.sigmoid(both[..., :4]) + both[..., 4:])
+
+
+class Reader(rows.Module):
+    """What reads a context, goes on with what it read, and adds each block's input itself."""
+
+    def __init__(self) -> None:
+        self.read, self.reads = Around(Cross(), beside=True), Around(rows.Linear(4, 4), beside=False)
+        self.feed, self.answer = Around(rows.Linear(4, 4), beside=False), Around(Cross(), beside=True)
+        self.query, self.head = rows.parameter(2, 5, 4), rows.Linear(4, 3)
+
+    def forward(self, x: Any, context: Any) -> Any:
+        x = self.read(x, context) + x
+        for _ in range(2):
+            x = self.reads(x) + x
+            x = self.feed(x) + x
+        return self.head(self.answer(self.query, x) + self.query)
+
+
+class CrossOf(columns.Layer):
+    def __init__(self) -> None:
+        self.q, self.k, self.v, self.out = (columns.Dense(4, 4) for _ in range(4))
+
+    def forward(self, x: Any, context: Any) -> Any:
+        return self.out(F.tanh(self.q(x)) * F.sigmoid(self.k(context)) + self.v(context))
+
+
+class CrossBlock(columns.Layer):
+    """The same with its residual inside."""
+
+    def __init__(self, faulty: bool) -> None:
+        self.ln, self.ln_context = columns.LayerNormalization(4), columns.LayerNormalization(4)
+        self.mix, self.faulty = CrossOf(), faulty
+
+    def forward(self, x: Any, context: Any) -> Any:
+        return x + self.mix(self.ln(x), context if self.faulty else self.ln_context(context))
+
+
+class PlainBlock(columns.Layer):
+    def __init__(self) -> None:
+        self.ln, self.fc = columns.LayerNormalization(4), columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.fc(self.ln(x))
+
+
+class ReaderOf(columns.Layer):
+    def __init__(self, faulty: bool) -> None:
+        self.read, self.answer = CrossBlock(faulty), CrossBlock(faulty)
+        self.one, self.two, self.head = PlainBlock(), PlainBlock(), columns.Dense(4, 3)
+        self.query = columns.weight(2, 5, 4)
+
+    def forward(self, x: Any, context: Any) -> Any:
+        x = self.read(x, context)
+        for _ in range(2):
+            x = self.two(self.one(x))
+        return self.head(self.answer(self.query, x))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_norm_that_blocks_leave_out_is_one_source_though_all_blocks_end_elsewhere(seed: int) -> None:
+    """Each block was matched with one that ends in front of its residual, and its own `add(_, _)` was a source."""
+    np.random.seed(seed)
+    rest = np.random.default_rng(1).standard_normal(X.shape).astype(np.float32)
+    assert padiff.diff(Reader(), ReaderOf(faulty=False), (X, rest)).aligned
+    report = padiff.diff(Reader(), ReaderOf(faulty=True), (X, rest))
+    line = CrossBlock.forward.__code__.co_firstlineno + 1
+    assert str(report).startswith("not aligned: 1 source in 2 places"), str(report)
+    assert {str(one.cause) for one in report.sources} == {"context(_) in the reference only"}, str(report)
+    assert report.sources[0].candidate.location == f"{__file__}:{line}", str(report)

@@ -31,13 +31,13 @@ def without_carried(correspondence: Correspondence, evidence: Evidence) -> Corre
     """
     judge = evidence.judged(correspondence)
     seen = [s for s in judge.forward(rough=True) if s.verdict is Verdict.DIFFERS]
-    wrong = {(*_classes_of(s.pair), s.what.index) for s in seen if s.spot is not None and s.spot.pair is s.pair}
+    wrong = {(*classes_of(s.pair), s.what.index) for s in seen if s.spot is not None and s.spot.pair is s.pair}
     found: dict[_Place, list[Pair]] = {}
     for pair in correspondence.alignment.pairs:
         more = pair.unfed and not (pair.misfed or pair.unfit("inputs"))  # another shape of it is given to both
-        asked = {j for _, j in pair.outputs if (*_classes_of(pair), j) in wrong} if more else set()
+        asked = {j for _, j in pair.outputs if (*classes_of(pair), j) in wrong} if more else set()
         for j in asked and asked & _carried(pair, judge):
-            found.setdefault((*_classes_of(pair), j), []).append(pair)
+            found.setdefault((*classes_of(pair), j), []).append(pair)
     known = {spot_key(s) for s in seen}
     ways = [found, *({place: pairs} for place, pairs in found.items())] if len(found) > 1 else [found]
     for places in ways if found else ():
@@ -147,7 +147,7 @@ def _carried(pair: Pair, judge: Judge) -> set[int]:
     return {at[2] for at in made if not np.array_equal(made[at], other.shown[at])}
 
 
-def _classes_of(pair: Pair) -> tuple[str, str]:
+def classes_of(pair: Pair) -> tuple[str, str]:
     """Return the classes of a pair's modules."""
     return pair.reference.module.class_name, pair.candidate.module.class_name
 

@@ -8,18 +8,20 @@ the match was wrong, and if the difference only shows up later, it was the call'
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 import numpy as np
 
 from padiff.alignment import BY_PLACE, GUESSED, Pair
 from padiff.forcing import Spot
+from padiff.grouping import grouped
 from padiff.judging import Judge, Suspicion
 from padiff.kinds import CATALOGUE, FUSED
 from padiff.numerics import ROUNDING, difference, epsilon_of
 from padiff.parameters import Correspondence
-from padiff.refinement._carried import spot_key, without_carried, without_made_inside
+from padiff.refinement._behind import first_taken, is_to_blame, tokens
+from padiff.refinement._carried import classes_of, spot_key, without_carried, without_made_inside
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._loose_gradients import with_loose_gradients
 from padiff.report import Verdict
@@ -77,7 +79,8 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         # Nor is what comes to the calls inside of one that looked right where it begins.
         inside = {call.key for call in pair.candidate.subtree()} if pair.key in ended - begun else set()
         behind = [s for s in found if s.spot is None or s.spot.what == "output" or s.spot.pair.key not in inside]
-        return _spoils(pair, [s for s in behind if spot_key(s)[:2] not in values], judge)
+        unlike = [s for s in behind if spot_key(s)[:2] not in values]
+        return is_to_blame(pair, unlike, judge, ended=pair.key in ended)
 
     def fresh(judge: Judge) -> list[Suspicion]:
         found = judge.forward(rough=True)
@@ -98,12 +101,12 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     wrong = [pair for pair in doubtful if pair.key not in sure]
     # Taken apart with others, a match is spoiled by their faults too.
     later_ends = [s.pair for s in rough if s.pair.key in sure and _ends_later(s, judge, trace)]
-    handed = _tokens(s for s in seen.values() if _is_handed_on(s))
-    behind = {pair.key: _first_taken(pair, judge) & handed for pair in doubtful if pair.key in sure}
+    handed = tokens(s for s in seen.values() if _is_handed_on(s))
+    behind = {pair.key: first_taken(pair, judge) & handed for pair in doubtful if pair.key in sure}
     put_in = [pair for pair in doubtful if behind.get(pair.key) and pair not in later_ends]
     if (later_ends or put_in) and len(doubtful) > 1:
         fewer = evidence.judged(without([*wrong, *later_ends, *put_in]))
-        unheard, left = fresh(fewer), _tokens(s for s in fewer.forward(rough=True) if s.verdict is Verdict.DIFFERS)
+        unheard, left = fresh(fewer), tokens(s for s in fewer.forward(rough=True) if s.verdict is Verdict.DIFFERS)
         unspoilt = [pair for pair in (*later_ends, *put_in) if not spoils(pair, unheard, fewer)]
         # What follows was wrong too, though it was fed: now it is right, or wrong by itself.
         wrong += [pair for pair in unspoilt if pair in later_ends or not behind[pair.key] & left]
@@ -117,15 +120,26 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         wrong = [pair for pair in wrong if pair.key in proven or not spoils(pair, unheard, fewer)]
     if not wrong:
         return correspondence
+    more = _as_most([pair for pair in doubtful if pair.key in ended - own], wrong)
+    if more:
+        judges = (evidence.judged(without(pairs)).forward(rough=True) for pairs in (wrong, [*wrong, *more]))
+        before, after = ({spot_key(s)[:2] for s in some if s.verdict is Verdict.DIFFERS} for some in judges)
+        wrong += more if after < before else []
     return second if len(wrong) == len(doubtful) else without(wrong)
+
+
+def _as_most(ended: Sequence[Pair], wrong: Sequence[Pair]) -> list[Pair]:
+    """Return the matches that end wrong, seem right, and are not, as most of the same two classes are not.
+
+    Where a block ends is for its class to say. Behind one of them another fault may lie.
+    """
+    groups = grouped(ended, classes_of).values()
+    left = [([pair for pair in some if pair not in wrong], len(some)) for some in groups]
+    return [pair for some, count in left if 2 * len(some) < count for pair in some]
 
 
 def _apart(correspondence: Correspondence, pairs: Sequence[Pair]) -> Correspondence:
     return attrs.evolve(correspondence, calls=correspondence.alignment.without(pairs))
-
-
-def _tokens(found: Iterable[Suspicion]) -> set[int]:
-    return {s.spot.reference.token for s in found if s.spot is not None}
 
 
 def _without_unlike(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -276,44 +290,3 @@ def _made_behind(call: Call, shape: tuple[int, ...], trace: Trace) -> Iterator[L
         if leaf.token not in known and leaf.shape == shape:
             known.add(leaf.token)
             yield leaf
-
-
-def _spoils(pair: Pair, fresh: Sequence[Suspicion], judge: Judge) -> bool:
-    """Return whether, with a pair taken apart, the difference only shows up further on: then it was the pair's.
-
-    What the code right behind a module of a known kind makes has to differ: behind that the reference's values are fed
-    again, and what differs there comes from elsewhere.
-    """
-    around = list(_seen_behind(pair, judge))
-    start = pair.candidate.index
-    after = [s for s in fresh if s.pair in around and (s.order >= start or s.spot is None or s.spot.what == "output")]
-    known = pair.reference.module.kind is not None
-    behind = _first_taken(pair, judge) if after and known else set()
-    return bool(after) and (not behind or bool(behind & _tokens(fresh)))
-
-
-def _seen_behind(pair: Pair, judge: Judge) -> Iterator[Pair]:
-    """Yield the calls around a pair in whose code it shows what that gives: further out where they give it unfed."""
-    around = judge.alignment.around(pair)
-    while around is not None:
-        yield around
-        given = {j for j, leaf in enumerate(around.candidate.outputs) if epsilon_of(leaf.dtype)}
-        around = judge.alignment.around(around) if given - {j for _, j in around.outputs} else None
-
-
-def _first_taken(pair: Pair, judge: Judge) -> set[int]:
-    """Return the reference's counterparts of the tensors that a matched call takes first of the code behind a pair."""
-    inside = {call.index for call in pair.candidate.subtree()}
-    last = max(inside)
-    around = list(pair.candidate.ancestors())
-    before = [call for call in around[-1].subtree() if call.index <= last]
-    known = {leaf.token for call in before if call.index not in inside for leaf in call.inputs}
-    known |= {leaf.token for call in before if call not in around for leaf in call.outputs if call.index not in inside}
-    for other in sorted(judge.alignment.pairs, key=lambda other: other.candidate.index):
-        if other.candidate.index > last:
-            pieces = ((other.reference.inputs[i], other.candidate.inputs[j]) for i, j in other.inputs)
-            taken = {ours.token for ours, theirs in pieces if theirs.token not in known}
-            if taken:
-                return taken
-            known.update(leaf.token for leaf in other.candidate.outputs)
-    return set()

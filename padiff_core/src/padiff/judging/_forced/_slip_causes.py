@@ -11,13 +11,13 @@ import attrs
 from padiff.alignment import BY_PLACE, Pair
 from padiff.forcing import Spot
 from padiff.judging._causes import cause_between
-from padiff.judging._findings import at_line, finding_of, place_of
+from padiff.judging._findings import at_line, called_at, finding_of, place_of
 from padiff.judging._forced._both_codes import Slip
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._slips import RUNS, Search
 from padiff.judging._suspicion import Suspicion
 from padiff.paths import last
-from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Verdict
+from padiff.report import SIDES, Cause, Evidence, Finding, Phase, Place, Verdict
 from padiff.trace import Call, Key, as_called, called_alike, samples_otherwise
 
 _ALL_RUNS = 256
@@ -70,7 +70,7 @@ class _Explained:
         drawn = source.rests_on("distribution")  # two draws differ, however they are made
         slips = [slip for slip in slips if _draw_otherwise(slip)] if drawn else slips
         if slips:
-            return _caused(source, slips, whole=whole), whole
+            return _caused(source, spot, slips, whole=whole), whole
         return (source if drawn else _narrowed(source, self._searched[name].lines())), False
 
 
@@ -101,7 +101,7 @@ def _name(one: Finding) -> object:
     return one.candidate.path, one.candidate.call, one.between or ("start", "end"), one.what
 
 
-def _caused(source: Finding, slips: Sequence[Slip], *, whole: bool) -> Finding:
+def _caused(source: Finding, spot: Spot, slips: Sequence[Slip], *, whole: bool) -> Finding:
     """Return a source with slips as its cause, at the lines of the first; ``whole`` says whether they explain all."""
     rounds: dict[Cause, list[Slip]] = {}
     for slip in slips:
@@ -117,8 +117,23 @@ def _caused(source: Finding, slips: Sequence[Slip], *, whole: bool) -> Finding:
         evidence=(*itertools.chain(*map(_rounds, rounds.values())), *more, *source.evidence),
         cause=causes[0] if len(causes) == 1 else Cause("several", {"causes": causes}, verified=True),
         reference=at_line(source.reference, first.reference[-1:]),
-        candidate=at_line(source.candidate, first.candidate[-1:] or ((first.taker,) if first.taker else ())),
+        candidate=_at_slip(source.candidate, first, spot),
     )
+
+
+def _at_slip(place: Place, slip: Slip, spot: Spot) -> Place:
+    """Return a place at the line of what the candidate does otherwise; where it does nothing, of what it hands on.
+
+    What it hands on may come from outside of the code that the place is in: then the line that takes it tells.
+    """
+    giver = None if slip.candidate or slip.taken is not None else slip.taker
+    taker = spot.pair.candidate
+    own = next((one.module.definition for one in taker.ancestors() if one.path == place.path), None)
+    inside = giver is not None and any((frame.file, frame.start) == own for frame in giver.frames)
+    if slip.candidate or slip.taken is not None or spot.what != "input" or own is None or inside:
+        return at_line(place, slip.candidate[-1:] or ((slip.taker,) if slip.taker else ()))
+    line = called_at(taker)
+    return attrs.evolve(place, location=line.location, stack=line.stack)
 
 
 def _draw_otherwise(slip: Slip) -> bool:
