@@ -327,6 +327,14 @@ def test_few_numbers_of_a_power_iteration_are_copied() -> None:
     assert source.phase is Phase.FORWARD, str(source)
 
 
+def test_vectors_of_a_power_iteration_that_has_not_run_yet_are_copied() -> None:
+    """A candidate that makes them of length one in its first step holds them as drawn: one was a wrong constant."""
+    port = NarrowPort().train(False)
+    port.u, port.v = (columns.statistic(np.random.standard_normal(n)) for n in (4, 8))
+    report = padiff.diff(Narrow().train(False), port, TOKENS)
+    assert report.aligned, str(report)
+
+
 def divided(
     module: Any, linear: Any, buffer: Any, weight: str, names: tuple[str, str], order: tuple[int, ...], given: int
 ) -> Any:

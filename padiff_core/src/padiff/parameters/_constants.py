@@ -220,9 +220,10 @@ def _of_power_iterations(
 ) -> set[HeldUnit]:
     """Return what spectral norms of the reference go on from, whatever its name: two vectors beside a matrix.
 
-    Each is of length one on both sides, and both have, multiplied, as many numbers as the matrix.
+    Each is of length one, and both have, multiplied, as many numbers as the matrix. A candidate that has not run yet
+    may hold them as they were drawn.
     """
-    vectors = (one for one, other in pairs.items() if _is_direction(values[one]) and _is_direction(values[other]))
+    vectors = (one for one in pairs if _is_direction(values[one]))
     found: set[HeldUnit] = set()
     for path, units in grouped(vectors, lambda one: one.module.path).items():
         sizes = _sizes_around(path, model)
