@@ -339,3 +339,58 @@ def test_a_further_call_of_one_layer_is_none_of_a_layer_of_another_kind() -> Non
     assert ("words", "words") in both, str(report)
     assert both <= {("", ""), ("words", "words"), ("cell", "cell"), ("look", "look"), ("out", "out")}, str(report)
     assert not report.aligned
+
+
+class Opening(rows.Module):
+    """A block, of which the first one has a norm of its own in front."""
+
+    def __init__(self, first: bool) -> None:
+        self.before = rows.LayerNorm(4) if first else None
+        self.norm, self.layer = rows.LayerNorm(4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = x if self.before is None else self.before(x)
+        return x + functional.tanh(self.layer(self.norm(x)))
+
+
+class Opened(rows.Module):
+    def __init__(self) -> None:
+        self.embedding, self.blocks = rows.Linear(4, 4), rows.ModuleList(Opening(first=True), Opening(first=False))
+
+    def forward(self, x: Any) -> Any:
+        x = self.embedding(x)
+        for one in self.blocks:
+            x = one(x)
+        return x
+
+
+class OpenedBlock(columns.Layer):
+    def __init__(self) -> None:
+        self.ln, self.fc = columns.LayerNormalization(4), columns.Dense(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return x + functional.tanh(self.fc(self.ln(x)))
+
+
+class OpenedPort(columns.Layer):
+    """The same with the first block's norm beside the blocks, which it may forget to call."""
+
+    def __init__(self, faulty: bool) -> None:
+        self.embedding, self.ln_in, self.faulty = columns.Dense(4, 4), columns.LayerNormalization(4), faulty
+        self.blocks = columns.Layers(OpenedBlock(), OpenedBlock())
+
+    def forward(self, x: Any) -> Any:
+        x = self.embedding(x)
+        x = x if self.faulty else self.ln_in(x)
+        for one in self.blocks:
+            x = one(x)
+        return x
+
+
+def test_a_layer_of_a_block_that_the_code_around_forgets_to_call_is_one_source() -> None:
+    """That no gradient comes to its parameters was a source of its own, since another module holds them."""
+    x = np.random.default_rng(0).standard_normal((3, 4), dtype=np.float32)
+    assert padiff.diff(Opened(), OpenedPort(faulty=False), (x,)).aligned
+    report = padiff.diff(Opened(), OpenedPort(faulty=True), (x,))
+    assert str(report).startswith("not aligned: 1 source"), str(report)
+    assert {str(one.cause) for one in report.sources} == {"before(_) in the reference only"}, str(report)

@@ -102,11 +102,15 @@ def with_uncalled_named(
 ) -> Iterator[Suspicion]:
     """Yield the suspicions, each of a value that a module without use should have given with the module's name.
 
-    The module is never called, and no gradient reaches its parameters: whoever copied it forgot to call it.
+    The module is never called, and no gradient reaches its parameters: whoever copied it forgot to call it. Where the
+    value that it should have given is wrong, that no gradient comes to them follows, whichever call holds it.
     """
+    suspicions = list(suspicions)
     uncalled = list(_uncalled(known, traces, forced))
     made, holders = (dict(one) for one in (_made(uncalled, known, traces[0]), _holders(uncalled)))
     unused = {paths[0]: paths for _, paths in uncalled}
+    wrong = {s.spot.reference.token for s in suspicions if s.spot and _differs(s) and s.phase is Phase.FORWARD}
+    told = {paths for token, paths in made.items() if token in wrong}
     for one in suspicions:
         spot, held = one.spot, one.held
         paths = None if spot is None or one.phase is not Phase.FORWARD else made.get(spot.reference.token)
@@ -114,11 +118,17 @@ def with_uncalled_named(
         if held is not None and one.phase is Phase.BACKWARD:
             # What is called in its place has its gradient.
             paths = holders.get(held.parameter.path) or unused.get(one.pair.reference.path)
+            if holders.get(held.parameter.path) in told and _differs(one):
+                continue
             kind = "uncalled_holder"
-        if paths is not None and one.verdict is Verdict.DIFFERS:
+        if paths is not None and _differs(one):
             said = Evidence(kind, {"reference": paths[0], "candidate": paths[1]})
             one = attrs.evolve(one, ruling=one.ruling.resting_on(said))
         yield one
+
+
+def _differs(suspicion: Suspicion) -> bool:
+    return suspicion.verdict is Verdict.DIFFERS
 
 
 def _uncalled(
