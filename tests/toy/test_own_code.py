@@ -497,6 +497,67 @@ def test_what_lets_no_gradient_through_on_one_side_is_the_cause(fault: str, told
     assert report.aligned or str(report).startswith("not aligned: 1 source"), str(report)
 
 
+def spread(base: Any, linear: Any, *, ported: bool, cut: bool = False) -> Any:
+    """Return a model that takes squares of differences, or what these come to once they are multiplied out."""
+
+    class Spread(base):
+        def __init__(self) -> None:
+            self.first, self.last = linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = self.first(x)
+            mean = y.mean(-1, keepdims=True)
+            if not ported:
+                return self.last(y * y - y * mean * 2.0 + mean * mean + F.tanh(y))
+            off = y - mean
+            other = F.detach(off) if cut else off
+            return self.last(off * other + F.tanh(y))
+
+    return Spread()
+
+
+def test_a_cut_where_both_sides_compute_otherwise_is_placed_at_its_line() -> None:
+    """No value of the reference's shows that it is the cause: the module was named, at its first line."""
+    ours = spread(rows.Module, rows.Linear, ported=False)
+    assert padiff.diff(ours, spread(columns.Layer, columns.Dense, ported=True), X).aligned
+    model = spread(columns.Layer, columns.Dense, ported=True, cut=True)
+    (source,) = padiff.diff(ours, model, X).sources
+    line = type(model).forward.__code__.co_firstlineno + 6
+    assert source.candidate.location == f"{__file__}:{line}", str(source)
+    assert "no gradient goes through detach(_) in the candidate only" in " ".join(source.evidence), str(source)
+
+
+def shifting(base: Any, linear: Any, *, ported: bool, cut: bool = False) -> Any:
+    """Return a model that mixes each feature with the one before it, the first one with zeros."""
+
+    class Shifting(base):
+        def __init__(self) -> None:
+            self.first, self.last = linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            y = self.first(x)
+            if ported:
+                zeros = F.detach(y[:, :1]) * 0.0
+                before = F.concat([zeros, y[:, :-1]], 1)
+                before = F.detach(before) if cut else before
+            else:
+                before = y @ rows.Tensor(np.eye(4, k=1, dtype=np.float32))
+            return self.last(F.tanh(y) * F.sigmoid(before))
+
+    return Shifting()
+
+
+def test_zeros_that_get_no_gradient_are_no_cut_beside_what_is_cut_off() -> None:
+    """They come first, and all else is cut off with them where the reference makes both in one."""
+    ours = shifting(rows.Module, rows.Linear, ported=False)
+    assert padiff.diff(ours, shifting(columns.Layer, columns.Dense, ported=True), X).aligned
+    model = shifting(columns.Layer, columns.Dense, ported=True, cut=True)
+    (source,) = padiff.diff(ours, model, X).sources
+    line = type(model).forward.__code__.co_firstlineno + 5
+    assert source.candidate.location == f"{__file__}:{line}", str(source)
+    assert str(source.cause) == "no gradient goes through detach(_) in the candidate only", str(source)
+
+
 class ScoredInline(rows.Module):
     """A layer, and scores by a vector of the model's own."""
 

@@ -266,6 +266,7 @@ EVIDENCE: Mapping[str, Phrase] = {
         "from equal weights and gradients: the reference's step is {step_rel_l2:.1e} of the weights, "
         "the candidate lands {rel_l2:.1e} away"
     ),
+    "unverified_cut": "no gradient goes through {called} in the {side} only (not verified as the cause)",
     "unverified_settings": lambda data: f"settings differ: {settings(data)} (not verified as the cause)",
     "called_with": "the call is {reference} in the reference, {candidate} in the candidate",
     "unverified_arguments": "called as {reference} in the reference, as {candidate} in the candidate (not verified)",

@@ -20,7 +20,7 @@ from padiff.judging._forced._code import CELLS, Code, Value
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._slips import fed
 from padiff.numerics import CONSTANT, UNSETTLED, difference, epsilon
-from padiff.report import SIDES, Cause, Finding
+from padiff.report import SIDES, Cause, Evidence, Finding
 from padiff.trace import Call, Key, as_called
 
 _TRIES = 8
@@ -74,8 +74,36 @@ def _explained(source: Finding, pair: Pair, bench: Bench, plain: Mapping[Key, Ca
                 lines[side] = [called]
                 places = [at_line(getattr(source, one), line) for one, line in zip(SIDES, lines, strict=True)]
                 return attrs.evolve(source, cause=cause, reference=places[0], candidate=places[1])
-        break
+        return _likely(source, codes, runs) if before else source
     return source
+
+
+def _likely(source: Finding, codes: Sequence[Code], runs: Sequence[Replayed]) -> Finding:
+    """Return a source with the one line that hands on a value without its gradient, if one side alone has such.
+
+    Where both sides compute in other ways (a recurrence in chunks), no value of the other shows that it is the cause.
+    """
+    lines = [{call.frames[:1]: call for call in _handing_on(code, run)} for code, run in zip(codes, runs, strict=True)]
+    side = next((at for at in (0, 1) if len(lines[at]) == 1 and not lines[1 - at]), None)
+    if side is None:
+        return source
+    (called,) = lines[side].values()
+    said = Evidence.of("unverified_cut", side=SIDES[side], called=as_called(called))
+    told = attrs.evolve(source, evidence=(*source.evidence, said))
+    if side:
+        return attrs.evolve(told, candidate=at_line(source.candidate, [called]))
+    return attrs.evolve(told, reference=at_line(source.reference, [called]))
+
+
+def _handing_on(code: Code, run: Replayed) -> Iterator[Call]:
+    """Yield the calls that give what they take, of which the first can get no gradient, and the second can."""
+    for call in code.calls:
+        given = [run.shown.get((call.key, "input", i)) for i, leaf in enumerate(call.inputs) if leaf.differentiable]
+        made = [
+            run.shown.get((call.key, "output", i)) for i, leaf in enumerate(call.outputs) if not leaf.differentiable
+        ]
+        if any(a is not None and b is not None and np.array_equal(a, b) for a in made for b in given):
+            yield call
 
 
 def _apart(runs: Sequence[Replayed], bound: float) -> set[int]:
@@ -116,6 +144,7 @@ def _cuts(
     stopped = [{label[leaf.token] for leaf in code.leaves() if leaf.token in label and not leaf.differentiable}
                for code, label in zip(codes, labels, strict=True)]  # fmt: skip
     lines: dict[object, tuple[int, str, Call, list[Slotted]]] = {}
+    partly: dict[object, bool] = {}  # zeros in the shape of a value get no gradient, and what is beside them does
     for use in [one for one in uses[0] if one in uses[1]]:
         lets = [{cut is None for _, cut in one[use]} for one in uses]
         if lets[0] != lets[1]:
@@ -125,7 +154,9 @@ def _cuts(
                 for called, name in _told(codes[side], cut, labels[side], stopped[1 - side]):
                     key = side, name, called.path, called.frames[:1]
                     lines.setdefault(key, (side, name, called, []))[3].extend(slots)
-    yield from sorted(lines.values(), key=lambda line: (line[1], line[2].index))[:_TRIES]
+                    partly[key] = partly.get(key, True) and True in lets[side]
+    found = sorted(lines.items(), key=lambda line: (partly[line[0]], line[1][1], line[1][2].index))
+    yield from (line for _, line in found[:_TRIES])
 
 
 def _uses(code: Code, labels: Mapping[int, int]) -> _Uses:
