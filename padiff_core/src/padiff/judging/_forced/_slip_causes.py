@@ -36,13 +36,17 @@ def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[K
     behind = [one for one in judge.forward(moved=False) if one.verdict is Verdict.DIFFERS] if opened else []
     named |= {_name(finding_of(one, source=True, step=0)): one for one in behind}
     explained = _Explained(judge, plain, named)
+    found: list[list[Finding]] = []
     for source in sources:
         if not _is_opening(source):
-            yield [explained.by_code(source)[0]]
+            found.append([explained.by_code(source)[0]])
             continue
         seen = [finding_of(one, source=True, step=source.step) for one in behind]
-        found = [explained.by_code(one) for one in seen if _call(one) == _call(source)]
-        yield [one for one, _ in found] if any(whole for _, whole in found) else [source]
+        told = [explained.by_code(one) for one in seen if _call(one) == _call(source)]
+        found.append([one for one, _ in told] if any(whole for _, whole in told) else [source])
+    led = explained.consequences()
+    for some in found:
+        yield [attrs.evolve(one, source=False) if _name(one) in led else one for one in some]
 
 
 class _Explained:
@@ -72,6 +76,20 @@ class _Explained:
         if slips:
             return _caused(source, spot, slips, whole=whole), whole
         return (source if drawn else _narrowed(source, self._searched[name].lines())), False
+
+    def consequences(self) -> set[object]:
+        """Return the names of sources in calls inside of another one's that are right once that one is put right.
+
+        What such a call is handed beside what is fed (a mask that is made once for all blocks) is the code's around.
+        """
+        found: set[object] = set()
+        for name, search in self._searched.items():
+            call = self._named[name].pair.candidate
+            inside = {one.key for one in call.subtree() if one is not call}
+            others = [(one, self._named[one]) for one in self._searched if self._named[one].pair.key in inside]
+            if others:
+                found.update(one for one, seen in others if seen.spot is not None and seen.spot.key in search.mended)
+        return found
 
 
 def _is_opening(source: Finding) -> bool:

@@ -61,6 +61,7 @@ class Search:
     def slips(self) -> tuple[list[Slip], bool]:
         """Return the operations that differ, and whether they are all; nothing where none shows it."""
         state, found = self._begin, list[Try]()
+        self._end: State | None = None
         while state is not None and state.error > self._both.bound:
             if self._is_handed_on(state) and (rest := [*self._rest(state)]):
                 return [*map(self._numbered, found), *rest], True
@@ -72,6 +73,7 @@ class Search:
             more, state = step
             found += more
         if state is not None:
+            self._end = state
             found = self._needed(found, state)
             self._hints.update(one.line for one in found)
         return [*map(self._numbered, found)], True
@@ -79,6 +81,15 @@ class Search:
     def _is_handed_on(self, state: State) -> bool:
         """Return whether the candidate's result is what it was given, or what the reference goes on from."""
         return self._codes[1].target in self._codes[1].fed or self._codes[1].target in state.right
+
+    @cached_property
+    def mended(self) -> set[object]:
+        """Return what names the values, of whatever code inside, that are right with what was put in, and were not."""
+        if not self.slips[1] or self._end is None:
+            return set()
+        done, bound = self._replayed(self._end.put), self._both.bound
+        before, after = ({} if one is None else _errors(one) for one in (self._replayed({}), done))
+        return {key for key, error in before.items() if error > bound >= after.get(key, 0.0)} if done else set()
 
     def lines(self) -> tuple[tuple[Call, ...], tuple[Call, ...]]:
         """Return the calls on both sides that make the value of what both sides know."""
@@ -283,6 +294,11 @@ class Search:
         number = next(place for place, call in enumerate(again) if call is one.slip.candidate[-1])
         rounds = self._codes[1].rounds(one.slip.candidate[-1])
         return attrs.evolve(one.slip, round=(number * rounds // len(again), rounds))
+
+
+def _errors(done: Replayed) -> dict[object, float]:
+    """Return how far off the values are that a run's code made, by what names them."""
+    return {one.spot.key: one.difference.rel_l2 for one in done.checks if not one.backward}
 
 
 def fed(matched: Callable[[Call], Pair | None]) -> Callable[[Call], Pair | None]:
