@@ -97,3 +97,57 @@ def test_an_axis_of_length_one_may_stand_elsewhere(tmp_path: Path, factor: float
         record_once(model, TOKENS, tmp_path / name)
     compared = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert places(compared) == places(report), str(compared)
+
+
+WORDS, QUESTION = (np.random.default_rng(1).integers(0, 7, size) for size in ((2, 5), (2,)))
+
+
+class Memory(rows.Module):
+    """A memory that looks words up in a table for each hop, and holds what times add in one parameter."""
+
+    def __init__(self) -> None:
+        self.tables = rows.ModuleList(*(rows.Embedding(7, 4) for _ in range(3)))
+        self.times = rows.parameter(3, 5, 4)
+
+    def forward(self, words: Any, question: Any) -> Any:
+        u = self.tables[0](question)
+        for hop in range(2):
+            m, c = (self.tables[at](words) + self.times[at] for at in (hop, hop + 1))
+            p = F.softmax((m * u.reshape(2, 1, 4)).sum(-1))
+            u = u + (p.reshape(2, 5, 1) * c).sum(1)
+        return u @ self.tables[2].weight.transpose(1, 0)
+
+
+class MemoryPort(columns.Layer):
+    """The same the other way round: the tables in one parameter, and times in a table for each hop."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.stacked, self.fault = columns.weight(3, 7, 4), fault
+        self.hops = columns.Layers(*(columns.Embed(5, 4) for _ in range(3)))
+
+    def forward(self, words: Any, question: Any) -> Any:
+        places = columns.Tensor(np.arange(5))
+        u = F.embedding(question, self.stacked[0])
+        for hop in range(2):
+            at = hop if self.fault == "hop" else hop + 1
+            m = F.embedding(words, self.stacked[hop]) + self.hops[hop](places)
+            c = F.embedding(words, self.stacked[at]) + self.hops[hop + 1](places)
+            p = F.softmax((m @ u.reshape(2, 4, 1)).reshape(2, 5))
+            u = u + (p.reshape(2, 1, 5) @ c).reshape(2, 4)
+        return u @ self.stacked[2].transpose(1, 0)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_tables_in_a_list_are_what_one_parameter_stacks(swapped: bool) -> None:
+    """Each was matched with a table of the other list, `of another shape`, and both stacks had no counterpart."""
+    models = Memory(), MemoryPort()
+    report = padiff.diff(*(models[::-1] if swapped else models), (WORDS, QUESTION))
+    assert report.aligned, str(report)
+    assert report.transfer is not None
+    assert not report.transfer.unverified, str(report)
+
+
+def test_a_fault_behind_tables_that_are_stacked_is_one_source() -> None:
+    report = padiff.diff(Memory(), MemoryPort("hop"), (WORDS, QUESTION))
+    assert str(report).startswith("not aligned: 1 source"), str(report)
+    assert [one.phase.value for one in report.sources] == ["forward"], str(report)

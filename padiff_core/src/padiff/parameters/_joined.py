@@ -148,10 +148,12 @@ def _joined(wholes: Units, parts: Units, *, ours: bool) -> Iterator[Packing]:
 
 
 def _ways(whole: HeldUnit) -> Iterator[Held]:
-    """Yield how a parameter may hold others: by rows, or at the places of its last axis (real and imaginary parts)."""
+    """Yield how a parameter may hold others: by rows, or at the places of its last axis (real and imaginary parts).
+
+    Rows of more axes are tables, of which one side lists one for each: no layer's rule speaks of what stacks them.
+    """
     held = whole.roles["weight"]
-    if len(bare(held.shape)) <= _MOST_AXES:
-        yield held
+    yield held
     if len(held.shape) in (_MOST_AXES, _MOST_AXES + 1):
         last = (len(held.shape) - 1, *range(len(held.shape) - 1))
         yield held.lying(transpose=last)
