@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import mindspore
 
 from padiff.adapter import FrameworkAdapter, Rule, switched
-from padiff_mindspore import operations, optim, state, tensor
+from padiff_mindspore import autograd, operations, optim, state, tensor
 from padiff_mindspore.kinds import HABITS, TABLE
 from padiff_mindspore.model import MindSporeModel
 from padiff_mindspore.tensor import MindSporeTensor, device_name
@@ -48,6 +48,10 @@ class MindSporeAdapter(FrameworkAdapter):
         "ops/function/grad/",
     )
     library = MINDSPORE.files("")
+
+    def backward_pass(self) -> int | None:
+        """Return the number of the backward pass that runs."""
+        return autograd.backward_pass()
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:

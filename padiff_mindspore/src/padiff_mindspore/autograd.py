@@ -38,7 +38,12 @@ def node_number(native: Any) -> int | None:
 
 def recomputing() -> bool:
     """Return whether a backward pass is going on, where only recomputation calls cells."""
-    return bool(executor._executor.get_current_autodiff_engine_id() >= 0)
+    return backward_pass() >= 0
+
+
+def backward_pass() -> int:
+    """Return the number of the backward pass that is going on; less than 0 where none is."""
+    return int(executor._executor.get_current_autodiff_engine_id())
 
 
 def finish() -> None:

@@ -60,6 +60,10 @@ class PaddleAdapter(FrameworkAdapter):
     )
     library = _library()
 
+    def backward_pass(self) -> tuple[int, ...] | None:
+        """Return what tells the backward pass that runs."""
+        return PADDLE.backward_pass()
+
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:
         """Seed Paddle's generators (and Python's and numpy's, from which layers draw too); put all back."""

@@ -70,12 +70,24 @@ class Paddle(Offers):
 
         Paddle itself says that none is, once what is recomputed has run a backward pass of its own.
         """
+        return self._running(run) is not None
+
+    def backward_pass(self) -> tuple[int, ...] | None:
+        """Return what tells the backward pass that runs: where it was called, by whom; None where none runs."""
+        frame, found = self._running(), list[int]()
+        while frame is not None:
+            found += [id(frame), frame.f_lasti]
+            frame = frame.f_back
+        return tuple(found) or None
+
+    def _running(self, run: CodeType | None = None) -> FrameType | None:
+        """Return the frame of one of Paddle's functions that run backward, above the code of ``run``."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and (code := frame.f_code) is not run:
             if code.co_name in self._named and code in self._backward:  # the hash of code takes long
-                return True
+                return frame
             frame = frame.f_back
-        return False
+        return None
 
     def handle(self, native: Any) -> Any:
         """Return a second handle on what holds a tensor's values; its class had another name before Paddle 3."""

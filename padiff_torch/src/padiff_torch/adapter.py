@@ -112,6 +112,10 @@ class TorchAdapter(FrameworkAdapter):
         laid_out = self.from_numpy(np.ascontiguousarray(array.transpose(order)), device=device)
         return self.leaf(laid_out.permute(*np.argsort(order).tolist()), differentiable)
 
+    def backward_pass(self) -> int | None:
+        """Return the number of the backward pass that runs."""
+        return TORCH.backward_pass()
+
     def reducer(self) -> TorchReducer:
         """Return what computes few numbers of tensors on their devices."""
         return TorchReducer()

@@ -95,6 +95,8 @@ class Torch(Offers):
         task = self.held["graph task"]
         self.in_backward: Callable[[], bool] = (lambda: False) if task is None else (lambda: task() >= 0)
         """Whether this code runs within a backward pass."""
+        self.backward_pass: Callable[[], int | None] = (lambda: None) if task is None else task
+        """Which one that is."""
         self.within_transform: Callable[[], Any] = self.held["transforms"] or (lambda: False)
         """Whether this code runs within vmap or its like."""
 

@@ -187,6 +187,13 @@ class Adapter(ABC):
         """
         return None
 
+    def backward_pass(self) -> Hashable | None:
+        """Return what tells the backward pass that runs from the one before; None where that is not seen.
+
+        Asked for as gradients arrive. Here what arrives tells: a second gradient of one value is of another pass.
+        """
+        return None
+
     def narrowing(self) -> AbstractContextManager[None]:
         """Let functions that have no kernel for float64 compute in float32, of what is lifted to it within.
 

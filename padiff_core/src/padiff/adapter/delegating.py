@@ -64,7 +64,7 @@ class DelegatingAdapter(Adapter):
     reducer = _of_inner("reducer")
     environment, seeded, random_state = _of_inner("environment"), _of_inner("seeded"), _of_inner("random_state")
     ambient, quiet, narrowing = _of_inner("ambient"), _of_inner("quiet"), _of_inner("narrowing")
-    casting = _of_inner("casting")
+    casting, backward_pass = _of_inner("casting"), _of_inner("backward_pass")
     is_optimizer, step, optimizer_settings = (
         _of_inner("is_optimizer"),
         _of_inner("step"),

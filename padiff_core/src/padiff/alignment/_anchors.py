@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from padiff.alignment._names import similarity
 from padiff.alignment._pairs import ModulePair, Pair, called_together
-from padiff.alignment._samples import FreeRuns
+from padiff.alignment._samples import FreeRuns, is_used
 from padiff.alignment._sequences import align_sequences
 from padiff.grouping import grouped
 from padiff.trace import Call, Leaf, Trace
@@ -130,10 +130,10 @@ class Anchors:
         Where as many of both get one these belong together: of steps to a fixed point the last may have gradients.
         """
         used = [
-            [call for call in calls if _is_used(call, trace)]
+            [call for call in calls if is_used(call, trace)]
             for calls, trace in zip((ours, theirs), self._traces, strict=True)
         ]
-        if len(ours) != len(theirs) and 0 < len(used[0]) == len(used[1]):
+        if 0 < len(used[0]) == len(used[1]) and (len(ours) != len(theirs) or self._part(used, ours)):
             rest = ([one for one in calls if one not in some] for calls, some in zip((ours, theirs), used, strict=True))
             for both in (used, rest):
                 yield from self._together(*both)
@@ -160,6 +160,10 @@ class Anchors:
             near = nsmallest(len(few), many, key=lambda one: min(away(one, other) for other in few))
             many[:] = sorted(near, key=attrgetter("index"))
         yield from zip(left, free, strict=True)
+
+    def _part(self, used: Sequence[Sequence[Call]], ours: Sequence[Call]) -> bool:
+        """Return whether of as many calls some get a gradient, each of which took or gave what one of those does."""
+        return len(used[0]) < len(ours) and all(any(self._same(one, other) for other in used[1]) for one in used[0])
 
     def _where(self, *sides: Sequence[Call]) -> dict[Call, tuple[int, ...]]:
         """Return where some calls of both sides are in their runs.
@@ -301,11 +305,6 @@ def _calls_of(paths: Collection[str], calls: Mapping[str, list[Call]]) -> list[C
     """Return the calls of some modules, in execution order."""
     found = [call for path in paths for call in calls.get(path, ())]
     return sorted(found, key=attrgetter("index")) if len(paths) > 1 else found
-
-
-def _is_used(call: Call, trace: Trace) -> bool:
-    """Return whether a gradient came to what a call gives; of a run that keeps none, whether one may come."""
-    return any(leaf.token in trace.gradients if trace.gradients else leaf.differentiable for leaf in call.outputs)
 
 
 def _innermost(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from padiff.numerics import SAME, difference, epsilon_of
-from padiff.trace import Leaf, Trace
+from padiff.trace import Call, Leaf, Trace
 
 _LARGE = 1e3
 """Norm of a sample above which infinities or a mask may be among its elements; what is as far below zero is masked."""
@@ -49,3 +49,8 @@ class FreeRuns:
         if leaf.token not in known:
             known[leaf.token] = float(np.linalg.norm(values))
         return known[leaf.token]
+
+
+def is_used(call: Call, trace: Trace) -> bool:
+    """Return whether a gradient came to what a call gives; of a run that keeps none, whether one may come."""
+    return any(leaf.token in trace.gradients if trace.gradients else leaf.differentiable for leaf in call.outputs)

@@ -17,6 +17,7 @@ from padiff.engine._checks import dtype_notes, with_known_options
 from padiff.engine._force import Forced, force_model, forced_steps
 from padiff.engine._matching import Matching
 from padiff.engine._open import finished_steps, opened
+from padiff.engine._other_readings import read_otherwise
 from padiff.engine._recorded_rows import evidence_of, in_best_order, left_to_explain, read_in, with_rows
 from padiff.engine._report import report_of
 from padiff.engine._zeros import hiding
@@ -39,7 +40,7 @@ from padiff.judging import (
 from padiff.numerics import SKETCH_ERROR
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence, Specials, padded_rows
-from padiff.refinement import aligned, in_slices, of_last_passes, without_last_functions
+from padiff.refinement import aligned
 from padiff.report import SIDES, Figures, Finding, Note, RecordedRuns, Report, Verdict
 from padiff.trace import Kept, Run, Trace, listed
 
@@ -158,15 +159,10 @@ def _compared(
             known = Matching(sides[0], sides[1], specials, resolved, whole).matched(evidence_of(sides, meter))
         assert known is not None
         known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
-        for read_otherwise in (in_slices, of_last_passes, without_last_functions):
-            otherwise = read_otherwise(known.alignment, (sides[0].trace, sides[1].trace))
-            if otherwise is None:
-                continue
-            traces, told = otherwise
-            sides = both = attrs.evolve(sides[0], trace=traces[0]), attrs.evolve(sides[1], trace=traces[1])
-            notes += [note for note in told if note not in notes]
-            meter = Meter(sides, by)
-            known = aligned(attrs.evolve(known, calls=None), evidence_of(sides, meter))
+        reading = read_otherwise(sides, meter, known, by)
+        sides = both = reading.sides
+        meter, known = reading.meter, reading.known
+        notes += [note for note in reading.notes if note not in notes]
         if number == steps[0]:
             known = in_best_order(found, number, known, sides, meter)
         sides = sides[0], read_in(sides[1], known.axes)

@@ -33,7 +33,7 @@ from padiff.judging._optimizer_step import rate_between, shown_setting, step_bot
 from padiff.judging._parameters import constant_notes, is_close, is_ignored, parameter_findings, special_notes
 from padiff.judging._parts import Ignored, part_notes
 from padiff.judging._recorded._batches import with_other_batches
-from padiff.judging._recorded._given_gradients import given_gradients, of_last_pass
+from padiff.judging._recorded._given_gradients import given_gradients, sampled
 from padiff.judging._recorded._meter import Measuring, Meter, measuring
 from padiff.judging._recorded._script_notes import without_settings_seen
 from padiff.judging._recorded._step import Recorded

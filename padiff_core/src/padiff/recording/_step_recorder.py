@@ -10,6 +10,7 @@ import attrs
 from padiff.adapter import Model, Module, Parameter, Reduction, Tensor
 from padiff.codec import name_of
 from padiff.numerics import sample, work_of
+from padiff.recording._passes import PassCounter
 from padiff.recording._places import Places, Where
 from padiff.recording._record import Recorder
 from padiff.recording._reduced import Reductions
@@ -46,6 +47,7 @@ class StepRecorder(Recorder):
         """Path of a parameter that was stepped -> how many gradients had arrived by then."""
         self._last_stepping: dict[str, int] = {}
         """The same, where it was stepped for the last time."""
+        self._passes = PassCounter(model.adapter, trace)
 
     def enter(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Open a call; one of the model itself is nobody's part, though one before it may have raised."""
@@ -93,7 +95,9 @@ class StepRecorder(Recorder):
 
     def _await(self, leaf: Leaf, tensor: Tensor, name: str, where: Where) -> None:
         def arrived(gradient: Tensor) -> None:
-            self._sent.setdefault(leaf.token, []).append(self._kept(gradient, f"{name}.gradient", where))
+            key = self._kept(gradient, f"{name}.gradient", where)
+            self._passes.met(leaf.token, key)
+            self._sent.setdefault(leaf.token, []).append(key)
 
         self.hooks.add(tensor.on_gradient(arrived).close)
 
@@ -137,7 +141,9 @@ class StepRecorder(Recorder):
     def _adding(self, path: str, shape: tuple[int, ...]) -> Callable[[Tensor], None]:
         def arrived(gradient: Tensor) -> None:
             where = self._places.of_gradient(path, tuple(gradient.shape), shape)
-            self._partial.setdefault(path, []).append(self._kept(gradient, f"{path}.gradient", where))
+            key = self._kept(gradient, f"{path}.gradient", where)
+            self._passes.met(path, key)
+            self._partial.setdefault(path, []).append(key)
 
         return arrived
 
@@ -146,6 +152,7 @@ class StepRecorder(Recorder):
 
         Of a parameter that is stepped again nothing is.
         """
+        self._passes.stepped()
         if self.trace.stepped_at is None:
             self.trace.stepped_at = len(self.trace.calls)
         for native, gradient in gradients if self._kind != "structure" else ():
@@ -168,9 +175,8 @@ class StepRecorder(Recorder):
         self.trace.stepped = [self._counted(one) for number in sorted(self.stepped) for one in self.stepped[number]]
         if self._kind == "sketch" and any(len(one) > 1 for one in (*self._partial.values(), *self._sent.values())):
             self.fetch()
+        self.trace.passes = self._passes.found(self._sent, self._partial, self._stepping, self._last_stepping)
         for token, keys in self._sent.items():
-            if len(keys) > 1:
-                self.trace.sent_last[token] = keys[-1]
             self.trace.gradients[token] = self._sum(keys, f"{token}.gradient")
         for path, keys in self._partial.items():
             first = self._stepping.get(path, len(keys))

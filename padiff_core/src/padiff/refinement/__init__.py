@@ -3,6 +3,7 @@
 from padiff.refinement._axes import aligned, led, read_so
 from padiff.refinement._buffers import with_buffers_matched, with_buffers_named
 from padiff.refinement._constants import with_constants
+from padiff.refinement._cut_calls import Traces
 from padiff.refinement._dataflow import with_dataflow
 from padiff.refinement._division import with_batches_divided
 from padiff.refinement._evidence import Evidence
@@ -16,7 +17,7 @@ from padiff.refinement._networks import networks_by_value
 from padiff.refinement._operations import with_operations_matched
 from padiff.refinement._orders import with_orders_borne_out
 from padiff.refinement._other_rows import with_other_rows
-from padiff.refinement._passes import of_last_passes
+from padiff.refinement._passes import is_told_more, of_stepped_passes
 from padiff.refinement._rows import as_read, is_called, is_given, is_used, read_in_rows, with_rows_by_value
 from padiff.refinement._sizes import with_sizes_put
 from padiff.refinement._slices import in_slices

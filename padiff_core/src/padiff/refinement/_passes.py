@@ -1,46 +1,211 @@
-"""Leave out gradients that a script asks for beside those that it steps with: of each task, to weigh their losses."""
+"""Leave out what backward passes send that lead to no step: a script asks for it beside those that it steps with.
+
+Of each task, to weigh their losses; of an input, to see what counts there; of another batch, to validate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Hashable, Mapping, Sequence, Set
+from typing import TypeVar
 
 import attrs
+import numpy as np
 
 from padiff.alignment import Alignment
-from padiff.judging import held, of_last_pass, size_of
-from padiff.numerics import SAME
+from padiff.grouping import grouped
+from padiff.judging import held, sampled, size_of
+from padiff.numerics import ACCUMULATED, EXACT, SAME, Array, difference, epsilon_of
 from padiff.refinement._cut_calls import Traces
 from padiff.report import SIDES, Note
-from padiff.trace import Trace
+from padiff.trace import Leaf, Lent, ReadStore, Trace, summed
+
+Name = TypeVar("Name", bound=Hashable)
+_CALLS = 32
+"""Calls of a model that are held to each other."""
+_FEW = 6
+"""Passes of which each sum is tried."""
 
 
-def of_last_passes(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]] | None:
-    """Return a step with the gradients of the last of several passes, and notes; None where all of them count.
-
-    They do where a parameter is stepped by more than those, or more comes behind its step. Where a script forgets some,
-    what all passes send is what agrees with the other side's.
-    """
-    read = [_of_last(trace) for trace in traces]
-    several = [trace.sent_last if own is not trace else {} for own, trace in zip(read, traces, strict=True)]
-    given = {(a.token, b.token) for pair in alignment.pairs for a, b in pair.made}
-    given = {both for both in given if both[0] in several[0] or both[1] in several[1]}
-    if _alike(given, (read[0], read[1])) <= _alike(given, traces):
+def of_stepped_passes(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]] | None:
+    """Return a step without the gradients of passes that lead to no step, and notes; None where there is none."""
+    idle = [_idle(trace) for trace in traces]
+    if not any(idle):
         return None
-    sides = [side for side, own in zip(SIDES, several, strict=True) if own]
+    read = [_without(trace, passes) if passes else trace for trace, passes in zip(traces, idle, strict=True)]
+    sides = [side for side, passes in zip(SIDES, idle, strict=True) if passes]
     return (read[0], read[1]), [Note("unused_passes", {"sides": sides})]
 
 
-def _of_last(trace: Trace) -> Trace:
-    """Return a trace with what the last of several backward passes sent, where optimizers stepped by that alone."""
-    several = trace.latest.keys() - set().union(*of_last_pass(trace))
-    if not trace.sent_last or not trace.handed or several or trace.arrived:
-        return trace
-    gradients, parameters = {**trace.gradients, **trace.sent_last}, {**trace.parameter_gradients, **trace.latest}
-    return attrs.evolve(trace, gradients=gradients, parameter_gradients=parameters, sent_last={}, latest={})
+def is_told_more(before: tuple[Alignment, Traces], after: tuple[Alignment, Traces]) -> bool:
+    """Return whether both sides send the same to as many values as before, and something else to fewer.
+
+    Where a script forgets the gradients of some passes, what all of them send is what agrees with the other side's; but
+    not where both call their models as often only without them.
+    """
+    alike, unlike = zip(_told(*before), _told(*after), strict=True)
+    often = [len({len(trace.trained) for trace in traces}) == 1 for _, traces in (before, after)]
+    return (unlike[1] < unlike[0] and alike[1] >= alike[0]) or (unlike[1] <= unlike[0] and often == [False, True])
 
 
-def _alike(given: Iterable[tuple[int, int]], traces: Traces) -> int:
-    """Return to how many values, by their tokens, both sides send the same."""
-    ours, theirs = traces
-    sizes = [size_of(held(ours, ours.gradients.get(a)), held(theirs, theirs.gradients.get(b))) for a, b in given]
-    return sum(size is not None and size.error <= SAME(size.eps) for size in sizes)
+def _told(alignment: Alignment, traces: Traces) -> tuple[int, int]:
+    """Return to how many values both sides send the same, or nothing, and to how many they do not."""
+    given = {(a.token, b.token) for pair in alignment.pairs for a, b in pair.made}
+    alike = sum(_is_alike(both, traces) for both in given)
+    left = zip((alignment.left_reference, alignment.left_candidate), traces, strict=True)
+    alone = {(n, leaf.token) for n, (calls, _) in enumerate(left) for call in calls for leaf in call.outputs}
+    return alike, len(given) - alike + sum(token in traces[n].gradients for n, token in alone)
+
+
+def _is_alike(tokens: tuple[int, int], traces: Traces) -> bool:
+    keys = [trace.gradients.get(token) for trace, token in zip(traces, tokens, strict=True)]
+    if None in keys:
+        return keys == [None, None]
+    size = size_of(held(traces[0], keys[0]), held(traces[1], keys[1]))
+    return size is not None and size.error <= SAME(size.eps)
+
+
+def _idle(trace: Trace) -> frozenset[int]:
+    """Return the passes that no optimizer stepped with, of a step in which they all are known.
+
+    What an optimizer was given tells which of the gradients that had arrived it is made of. A parameter that is moved
+    by what nobody knows is moved by all of them.
+    """
+    passes = trace.passes
+    if passes is None or not trace.handed or _moves_by_hand(trace):
+        return frozenset()
+    used, told, doubted = set[int](), set[int](), set[int]()
+    for path, keys in passes.parameters.items():
+        if path not in trace.handed:
+            used |= {passes.of_key[key] for key in keys} if _is_moved(trace, path) else set()
+            continue
+        front = keys[: passes.first.get(path, 0)]
+        given, parts = sampled(trace, trace.handed[path]), [sampled(trace, key) for key in front]
+        numbers = [passes.of_key[key] for key in front]
+        if given is None or len(parts) > 1 + given.size / 2:
+            doubted |= {*numbers}
+            continue
+        summands = _summands(given, parts, epsilon_of(trace.parameters[path].dtype))
+        if summands is None:
+            return frozenset()
+        told |= {*numbers}
+        used |= {numbers[one] for one in summands}
+    return frozenset({*passes.of_key.values()} - used - (doubted - told)) if told else frozenset()
+
+
+def _moves_by_hand(trace: Trace) -> bool:
+    """Return whether a model makes something else of the same while no optimizer steps: by what it was sent, maybe."""
+    groups = grouped(trace.tops, lambda call: (call.path, call.index < (trace.stepped_at or 0)))
+    return any(
+        _is_same(trace, ours.inputs, theirs.inputs) and not _is_same(trace, ours.outputs, theirs.outputs)
+        for calls in groups.values()
+        for ours, theirs in itertools.combinations(calls[:_CALLS], 2)
+    )
+
+
+def _is_same(trace: Trace, ours: Sequence[Leaf], theirs: Sequence[Leaf]) -> bool:
+    """Return whether two calls of a run took, or gave, the same, as far as a few elements tell."""
+    for mine, yours in zip(ours, theirs, strict=False):
+        a, b = (trace.samples.get(leaf.token) for leaf in (mine, yours))
+        if a is None or b is None or a.shape != b.shape or difference(a, b).rel_l2 > SAME(epsilon_of(mine.dtype)):
+            return False
+    return len(ours) == len(theirs)
+
+
+def _is_moved(trace: Trace, path: str) -> bool:
+    """Return whether a parameter is another one behind a step than before it, as far as that is known."""
+    before, after = (sampled(trace, kept.get(path)) for kept in (trace.weights, trace.updated))
+    return before is None or after is None or not np.array_equal(before, after)
+
+
+def _summands(given: Array, parts: Sequence[Array | None], eps: float) -> list[int] | None:
+    """Return which parts a value, or a multiple of one, is the sum of; None where it is none of them.
+
+    As many as make it up as they are; else as few of all as do by any factors, and the later ones.
+    """
+    known = [one for one in parts if one is not None]
+    if len(known) < len(parts) or any(one.shape != given.shape for one in known):
+        return None
+    length, near = float(np.linalg.norm(given)), ACCUMULATED(eps)
+    numbers = [number for number, one in enumerate(known) if one.any()]
+    if not numbers:
+        return [] if not length else None
+
+    def explains(some: Sequence[int]) -> bool:
+        if not some:
+            return not length
+        matrix = np.stack([known[one] for one in some], 1)
+        times = np.linalg.lstsq(matrix, given, rcond=None)[0]
+        return float(np.linalg.norm(matrix @ times - given)) <= near * length
+
+    within = EXACT(eps) * max(float(np.linalg.norm(known[one])) for one in numbers)
+    for count in range(len(numbers), 0, -1) if len(numbers) <= _FEW else ():
+        for some in itertools.combinations(numbers, count):
+            if np.linalg.norm(np.sum([known[one] for one in some], 0) - given) <= within:
+                return [*some]
+    if not explains(numbers):
+        return None
+    for number in list(numbers):
+        rest = [one for one in numbers if one != number]
+        numbers = rest if explains(rest) else numbers
+    return numbers
+
+
+@attrs.frozen
+class _Sum:
+    """What adds other values to one."""
+
+    others: tuple[Lent, ...]
+
+    def read(self, array: Array) -> Array:
+        found: Array = np.sum([array, *(one.read() for one in self.others)], 0, dtype=array.dtype)
+        return found
+
+
+def _without(trace: Trace, idle: Set[int]) -> Trace:
+    """Return a trace without what some passes sent."""
+    passes = trace.passes
+    assert passes is not None
+    store = ReadStore(trace.store)
+    found = attrs.evolve(trace, store=store, summaries=dict(trace.summaries))
+
+    def kept(keys: Sequence[int]) -> list[int]:
+        return [key for key in keys if passes.of_key[key] not in idle]
+
+    def total(keys: Sequence[int]) -> int:
+        lent = [store.lent(key) for key in keys[1:] if key >= 0]
+        if len(keys) == 1 or None in lent:
+            return keys[-1]
+        if keys[0] < 0:
+            return found.summarized(summed([found.summaries[key] for key in keys]))
+        return store.add(keys[0], _Sum(tuple(one for one in lent if one is not None)))
+
+    def summed_up(named: Mapping[Name, Sequence[int]], whole: Mapping[Name, int]) -> dict[Name, int]:
+        left = {name: (keys, kept(keys)) for name, keys in named.items()}
+        some = {name: total(own) for name, (keys, own) in left.items() if 0 < len(own) < len(keys)}
+        return {name: key for name, key in {**whole, **some}.items() if name not in left or left[name][1]}
+
+    found.gradients = summed_up(passes.values, trace.gradients)
+    found.parameter_gradients = summed_up(passes.parameters, trace.parameter_gradients)
+    found.arrived, found.used, found.latest = ({**one} for one in (trace.arrived, trace.used, trace.latest))
+    first, last = dict(passes.first), dict(passes.last)
+    for path, keys in passes.parameters.items():
+        own = kept(keys)
+        for named, count in ((found.arrived, first), (found.used, last)):
+            by_then = kept(keys[: count.get(path, 0)])
+            named.pop(path, None)
+            if 0 < len(by_then) < len(own):
+                named[path] = total(by_then)
+            if path in count:
+                count[path] = len(by_then)
+        found.latest.pop(path, None)
+        if first.get(path, 0) > 1:
+            found.latest[path] = own[first[path] - 1]
+    values = {token: kept(keys) for token, keys in passes.values.items()}
+    parameters = {path: kept(keys) for path, keys in passes.parameters.items()}
+    found.passes = attrs.evolve(passes, values=_some(values), parameters=_some(parameters), first=first, last=last)
+    return found
+
+
+def _some(named: Mapping[Name, list[int]]) -> dict[Name, list[int]]:
+    return {name: keys for name, keys in named.items() if keys}

@@ -323,8 +323,7 @@ NOTES: Mapping[str, Phrase] = {
         "which the other side's script applies, or its loss: compared in front of it"
     ),
     "unused_passes": lambda data: (
-        f"what backward passes in front of the last sent in the {' and the '.join(data['sides'])} leads to no step, "
-        "and is not compared"
+        f"what some backward passes send in the {' and the '.join(data['sides'])} leads to no step, and is not compared"
     ),
     "one_side_call": "only the {side} calls it; judged with the code around it",
     "idle_part": (

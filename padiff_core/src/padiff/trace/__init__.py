@@ -21,6 +21,7 @@ from padiff.trace._flow import (
 from padiff.trace._folder import is_url, rank_folder, rank_folders
 from padiff.trace._in_time import in_time
 from padiff.trace._model import Description, ModuleDescription, layouts_of
+from padiff.trace._passes import Passes
 from padiff.trace._proof import Proof
 from padiff.trace._records import (
     OF_PARAMETERS,

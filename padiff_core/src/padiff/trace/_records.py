@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from padiff.errors import InputError
 from padiff.grouping import grouped
 from padiff.trace._flow import Flow
+from padiff.trace._passes import Passes
 from padiff.trace._summary import Summary
 from padiff.trace._values import ValueStore
 
@@ -253,8 +254,8 @@ class Trace:
     latest: dict[str, int] = attrs.field(factory=dict)
     """Path of a parameter -> key of the gradient that had arrived last when the optimizer first stepped it, where
     several had; of a recorded run alone, and where the optimizer was given."""
-    sent_last: dict[int, int] = attrs.field(factory=dict)
-    """Token -> key of the gradient that the last of several backward passes sent; of a recorded run alone."""
+    passes: Passes | None = None
+    """What each of several backward passes sent; of a recorded run alone."""
     added: dict[int, int] = attrs.field(factory=dict)
     """Token -> key of what the code around is still to add, and what the value holds; of a recorded run alone."""
     summaries: dict[int, Summary] = attrs.field(factory=dict)
@@ -337,6 +338,7 @@ TRACE_RECORDS = (
     Leaf,
     ModuleRecord,
     ParameterRecord,
+    Passes,
     SettingRecord,
     Slot,
     SteppedRecord,

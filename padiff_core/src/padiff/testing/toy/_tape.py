@@ -18,6 +18,8 @@ Axes = int | tuple[int, ...] | None
 Made = TypeVar("Made", bound="Tensor")
 
 _numbers = itertools.count()
+_passes: list[int] = []
+"""Numbers of the backward passes that run, the innermost last, of which no two are alike."""
 _erf = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -187,6 +189,19 @@ def wide(array: Array) -> Array:
 
 def backward(starts: Sequence[tuple[Tensor, Array]]) -> None:
     """Run backward from (tensor, gradient) pairs; leaves keep the sum in ``grad``, hooks may replace a gradient."""
+    _passes.append(next(_numbers))
+    try:
+        _backward(starts)
+    finally:
+        _passes.pop()
+
+
+def backward_pass() -> int | None:
+    """Return the number of the backward pass that runs; None where none does."""
+    return _passes[-1] if _passes else None
+
+
+def _backward(starts: Sequence[tuple[Tensor, Array]]) -> None:
     gradients: dict[Step, Array] = {}
     queue: list[tuple[int, Step]] = []
 

@@ -181,6 +181,10 @@ class ToyAdapter(Adapter):
         """Return the state of the generators of Python and numpy: there are no others."""
         return host_random_state()
 
+    def backward_pass(self) -> int | None:
+        """Return the number of the backward pass that runs."""
+        return _tape.backward_pass()
+
     def is_tensor(self, value: Any) -> bool:
         """Return whether the value is a tensor of the dialect."""
         return isinstance(value, self.dialect.Tensor)

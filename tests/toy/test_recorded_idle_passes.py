@@ -1,0 +1,125 @@
+"""Compare recorded scripts of which one runs backward passes that lead to no step: to validate, to see what counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase
+from padiff.testing.toy import functional, rows
+
+SIZE = 6
+
+
+class Net(rows.Module):
+    def __init__(self) -> None:
+        self.first, self.last = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(functional.tanh(self.first(x)))
+
+
+def data(seed: int) -> Any:
+    return rows.Tensor(np.random.default_rng(seed).standard_normal((5, SIZE)).astype(np.float32))
+
+
+def train(
+    folder: Path,
+    model: Net,
+    where: str,
+    *,
+    same: bool = False,
+    parts: int = 1,
+    rate: float = 0.1,
+    times: float = 1.0,
+    clip: float = 1.0,
+    cleared: bool = True,
+    sketch: bool = False,
+) -> None:
+    """Train on each batch, or its parts, and ask for the gradients of another one, or of the ``same``, ``where`` told.
+
+    ``front`` of the loss, behind its ``back``ward pass, where a function gives gradients that are added to no others,
+    or ``behind`` the step. What is not ``cleared`` is stepped with.
+    """
+    optimizer = rows.SGD(model.parameters(), rate)
+
+    def ask(batch: Any) -> None:
+        held = [(parameter, parameter.grad) for parameter in model.parameters()]
+        y = model(batch)
+        (y * y).sum().backward()
+        for parameter, gradient in held if cleared else ():
+            parameter.grad = gradient
+
+    with padiff.record(model, folder, optimizer=optimizer, values="sketch" if sketch else "tensors") as recorder:
+        for seed in range(2):
+            other = data(seed if same else seed + 10)
+            if where == "front":
+                ask(other)
+            for part in range(parts):
+                y = model(data(seed + 100 * part))
+                (y * y * y * np.float32(times)).mean().backward()
+            if where == "back":
+                ask(other)
+            for parameter in model.parameters():
+                parameter.grad = parameter.grad * np.float32(clip)
+            optimizer.step()
+            optimizer.clear()
+            if where == "behind":
+                ask(other)
+            recorder.step()
+
+
+def compared(folder: Path, ours: Any, theirs: Any) -> padiff.Report:
+    np.random.seed(0)
+    models = Net(), Net()
+    padiff.transfer(*models)
+    for model, name, how in zip(models, "ab", (ours, theirs), strict=True):
+        train(folder / name, model, **how)
+    return padiff.compare(folder / "a", folder / "b")
+
+
+PLACES = [
+    (ours, theirs)
+    for ours in ("", "front", "back", "behind")
+    for theirs in ("", "front", "back", "behind")
+    if (ours == "behind") == (theirs == "behind") or "" in (ours, theirs)
+]
+EACH = pytest.mark.parametrize(("ours", "theirs"), PLACES)
+
+
+@EACH
+@pytest.mark.parametrize("how", [{}, {"same": True}, {"parts": 2}, {"clip": 0.5}, {"sketch": True}])
+def test_passes_that_lead_to_no_step_are_none_of_it(tmp_path: Path, ours: str, theirs: str, how: Any) -> None:
+    """They were micro-batches of the step, of which one side makes more."""
+    report = compared(tmp_path, {"where": ours, **how}, {"where": theirs, **how})
+    assert report.aligned, str(report)
+    told = "unused_passes" in {note.kind for note in report.notes}
+    assert told or "" not in (ours, theirs) or ours == theirs, str(report)
+
+
+@EACH
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("fault", [{"rate": 0.2}, {"times": 1.5}])
+def test_what_is_wrong_beside_them_is_one_source(
+    tmp_path: Path, ours: str, theirs: str, *, same: bool, fault: Any
+) -> None:
+    report = compared(tmp_path, {"where": ours, "same": same}, {"where": theirs, "same": same, **fault})
+    (source,) = report.sources
+    assert source.step == 0
+    assert source.is_caused_by("optimizer_settings") == ("rate" in fault), str(report)
+    assert source.phase is (Phase.UPDATE if "rate" in fault else Phase.BACKWARD), str(report)
+
+
+@pytest.mark.parametrize("where", ["front", "back"])
+def test_a_pass_that_one_script_steps_with_is_told(tmp_path: Path, where: str) -> None:
+    report = compared(tmp_path, {"where": where}, {"where": where, "cleared": False})
+    assert len(report.sources) == 1, str(report)
+    assert report.sources[0].phase is Phase.UPDATE
+    assert not report.aligned
+    report = compared(tmp_path / "alone", {"where": ""}, {"where": where, "cleared": False})
+    assert not report.aligned
+    assert len(report.sources) == 1, str(report)
