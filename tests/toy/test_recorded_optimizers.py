@@ -12,7 +12,7 @@ import pytest
 import padiff
 from padiff.adapter import optimizers
 from padiff.report import Phase
-from padiff.testing.toy import columns, rows
+from padiff.testing.toy import columns, functional, rows
 
 from .test_compare import pair
 
@@ -404,3 +404,53 @@ def test_what_rounding_made_of_earlier_gradients_is_kept_with_them(
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert [one.cause and one.cause.name for one in report.sources] == [cause] * (cause is not None), str(report)
     assert report.aligned is (cause is None), report
+
+
+class Centred(rows.Module):
+    """A layer whose bias cancels: what it gives is centred over the batch, in one of two ways."""
+
+    def __init__(self, *, other: bool) -> None:
+        self.inner, self.other = rows.Linear(6, 1), other
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x)
+        count = np.float32(len(x.data))
+        return (y * count - y.sum(0)) / count if self.other else y - y.sum(0) / count
+
+
+class Adaptive(rows.SGD):
+    """Adam, by hand."""
+
+    def __init__(self, parameters: Any, rate: float, power: float = 0.5) -> None:
+        super().__init__(parameters, rate)
+        self.power, self.count = power, 0
+        self.kept = [[np.zeros_like(one.data) for _ in range(2)] for one in self.parameters]
+
+    def step(self) -> None:
+        self.count += 1
+        for one, (mean, square) in zip(self.parameters, self.kept, strict=True):
+            mean[...] = 0.9 * mean + 0.1 * one.grad
+            square[...] = 0.99 * square + 0.01 * one.grad**2
+            length = (square / (1 - 0.99**self.count)) ** self.power + 1e-8
+            one.data[...] = one.data - self.lr * mean / (1 - 0.9**self.count) / length
+
+
+@pytest.mark.parametrize("power", [0.5, 0.45])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_gradient_that_is_rounding_alone_makes_a_step_of_any_length(tmp_path: Path, seed: int, power: float) -> None:
+    """Beside the epsilon that is added, too: in some step one side's was longer by far, and a source."""
+    np.random.seed(seed)
+    models = Centred(other=False), Centred(other=True)
+    padiff.transfer(*models)
+    for model, name, own in zip(models, "ab", (0.5, power), strict=True):
+        optimizer, rng = Adaptive(model.parameters(), 0.01, own), np.random.default_rng(seed)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            for _ in range(6):
+                optimizer.clear()
+                y = model(rows.Tensor(rng.standard_normal((5, 6)).astype(np.float32)))
+                functional.sigmoid(y).sum().backward()
+                optimizer.step()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (power == 0.5), str(report)
+    assert len(report.sources) == (power != 0.5), str(report)
