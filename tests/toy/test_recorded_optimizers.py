@@ -454,3 +454,38 @@ def test_a_gradient_that_is_rounding_alone_makes_a_step_of_any_length(tmp_path: 
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned is (power == 0.5), str(report)
     assert len(report.sources) == (power != 0.5), str(report)
+
+
+class Lion(rows.SGD):
+    """What steps by the sign of a mean of gradients, by hand, and decays weights beside."""
+
+    def step(self) -> None:
+        for one in self.parameters:
+            mean = self.velocities.get(one, 0)
+            one.data[...] = one.data * (1 - self.lr * self.weight_decay) - self.lr * np.sign(
+                0.9 * mean + 0.1 * one.grad
+            )
+            self.velocities[one] = self.momentum * mean + (1 - self.momentum) * one.grad
+
+
+@pytest.mark.parametrize("fault", [{}, {"lr": 0.05}, {"momentum": 0.5}, {"weight_decay": 0.0}])
+@pytest.mark.parametrize("seed", range(3))
+def test_signs_of_what_is_rounding_alone_are_no_second_source(
+    tmp_path: Path, seed: int, fault: dict[str, float]
+) -> None:
+    np.random.seed(seed)
+    models = Centred(other=False), Centred(other=True)
+    padiff.transfer(*models)
+    for model, name, own in zip(models, "ab", ({}, fault), strict=True):
+        optimizer = Lion(model.parameters(), **{"lr": 0.01, "momentum": 0.99, "weight_decay": 1.0, **own})
+        rng = np.random.default_rng(seed)
+        with padiff.record(model, tmp_path / name) as recorder:
+            for _ in range(6):
+                optimizer.clear()
+                y = model(rows.Tensor(rng.standard_normal((5, 6)).astype(np.float32)))
+                functional.sigmoid(y).sum().backward()
+                optimizer.step()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (not fault), str(report)
+    assert [one.candidate.path for one in report.sources] == ["inner"] * bool(fault), str(report)

@@ -104,7 +104,7 @@ def of_one_cause(
         own = list(scaled) if 2 * len(own) > sum(scaled.values()) else own  # two may be one by chance
         groups[tuple(own)] = [one for key in own for one in groups.pop(key)]
     for key, group in groups.items():
-        worst = max((finding for _, finding in group), key=size_in)
+        worst = max((finding for _, finding in group), key=lambda one: (one.source, size_in(one)))
         if isinstance(key, tuple) and worst.cause is not None:
             besides = {name: value for name, value in worst.cause.parameters.items() if name != "times"}
             among = {"least": min(key), "most": max(key), **besides}

@@ -66,7 +66,7 @@ def of_recorded_update(
     ``before`` is the step before this one.
     """
     meter.ahead(meter.parameter_pairs(known, "updated"))
-    found, near = [], []
+    found, near, by_chance = [], [], set[Link]()
     links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
     known_given = all(map(given_gradients, meter.traces))
     noise = together(meter, [link for _, link in links], "arrived") if known_given else 0.0
@@ -90,6 +90,7 @@ def of_recorded_update(
             moved = averages_of(meter, link, stepped, size.eps) if is_scripts(link, meter) else None
             if moved is None or not moved.alike:
                 finding = _finding(match, link, size, done, step)
+                by_chance |= {link} if done is not None and done.by_rounding else set()
                 found.append((link, finding if moved is None else attrs.evolve(finding, cause=moved.cause)))
         elif size.close is None and done is not None:
             sent = meter.of_link(link, "arrived")
@@ -98,6 +99,8 @@ def of_recorded_update(
                 near.append((link, _finding(match, link, size, done, step)))
     if 2 * len(near) > len(links):  # by chance a few are
         found = found or near
+    if any(link not in by_chance for link, _ in found):  # what a step makes of rounding tells nothing beside others
+        found = [(link, attrs.evolve(one, source=one.source and link not in by_chance)) for link, one in found]
     found = as_one_average(found)
     handed = _handed(meter, links) if found else ({}, {})
     found = _with_causes(found, meter, handed, noise, agreed=agreed)
