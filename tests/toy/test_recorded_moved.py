@@ -295,3 +295,43 @@ def test_weights_that_a_script_moves_between_calls_are_one_source(tmp_path: Path
     assert report.aligned is (place is None)
     said = [one.rests_on("changed_within_step") for one in report.sources]
     assert said == ([] if place is None else ["far" in fault])
+
+
+class Critics(rows.Module):
+    """An actor, and two critics of what it makes."""
+
+    def __init__(self) -> None:
+        self.actor, self.one, self.other = rows.Linear(SIZE, SIZE), World(), World()
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+def judged(folder: Path, model: Critics, *, rate: float = 0.1, weight: float = 1.0) -> None:
+    """Train the actor, behind the critics' step, on whichever of them is the least in each row."""
+    critics = rows.SGD([*model.one.parameters(), *model.other.parameters()], rate)
+    actor = rows.SGD(model.actor.parameters(), 0.1)
+    with padiff.record(model, folder, optimizer=[critics, actor]) as recorder:
+        for x in batches(3):
+            first = [critic(rows.Tensor(x.copy())) for critic in (model.one, model.other)]
+            sum(((one - 1.0) * (one - 1.0) for one in first), rows.Tensor(np.zeros(1, np.float32))).mean().backward()
+            critics.step()
+            critics.clear()
+            made = model.actor(rows.Tensor(x.copy()))
+            one, other = model.one(made), model.other(made)
+            least = (one.data < other.data).astype(np.float32)
+            ((one * least + other * (1 - least)) * np.float32(weight)).mean().backward()
+            actor.step()
+            actor.clear()
+            critics.clear()
+            recorder.step()
+
+
+@pytest.mark.parametrize("weight", [1.0, 1.5])
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_what_a_loss_sends_by_weights_that_moved_otherwise_follows(tmp_path: Path, rate: float, weight: float) -> None:
+    """The gradient of a critic that is the least in other rows then was the source, and hid the rate."""
+    report = compared(tmp_path, judged, pair(Critics), rate=rate, weight=weight)
+    assert report.aligned is (rate == 0.1 and weight == 1), str(report)
+    found = [(one.step, one.is_caused_by("optimizer_settings")) for one in report.sources]
+    assert found == [(0, rate > 0.1)] * (not report.aligned), str(report)

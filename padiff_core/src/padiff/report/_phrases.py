@@ -308,6 +308,7 @@ EVIDENCE: Mapping[str, Phrase] = {
         "what its code took differs by {known:.1e}, what it gave by {made:.1e}, and its hyper-parameters differ"
     ),
     "consequence": "what its code took differs by {known:.1e} already: this may be a consequence",
+    "moved_weights": "weights are {known:.1e} apart behind the step: what a script makes by them may be a consequence",
     "recorded_draws": (
         "random numbers are drawn, which the recorded run cannot draw again: record and compare in evaluation mode"
     ),

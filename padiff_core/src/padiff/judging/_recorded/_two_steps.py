@@ -37,6 +37,11 @@ class Step:
         sent = None if self.gradients is None else self.gradients[0]
         return sent is not None and norm(exact(sent)) <= SAME(self.eps) * self.scale * math.sqrt(sent.size)
 
+    def reaches(self, longest: float) -> bool:
+        """Return whether both steps are further apart than steps that are as long as others of the module may be."""
+        apart, largest = (float(np.max(np.abs(one), initial=0.0)) for one in (self.theirs - self.ours, self.before[0]))
+        return apart > max(2 * FLOORS * longest, EXACT(self.eps) * largest)
+
     @property
     def ours(self) -> Array:
         """Return the reference's step."""

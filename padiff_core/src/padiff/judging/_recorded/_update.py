@@ -14,6 +14,7 @@ from padiff.judging._optimizer_step import contrast, numbers_of, of_one_cause, o
 from padiff.judging._parameters import finding_of_link, is_ignored
 from padiff.judging._parts import Ignored
 from padiff.judging._recorded._averages import as_one_average, averages_of, is_scripts, is_untouched, tell_all
+from padiff.judging._recorded._by_chance import beside_chance, longest_step, projected_alike
 from padiff.judging._recorded._given_gradients import (
     GivenGradient,
     given_gradients,
@@ -24,9 +25,9 @@ from padiff.judging._recorded._levels import together
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._script_notes import unlike_settings
 from padiff.judging._recorded._step_sums import step_sums
-from padiff.judging._recorded._two_steps import Step, exact
-from padiff.judging._sizes import Size, elements, norm_of, projected
-from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, FLOORS, SAME, UNSETTLED, Array, epsilon_of
+from padiff.judging._recorded._two_steps import Step
+from padiff.judging._sizes import Size, elements, norm_of
+from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, FLOORS, SAME, UNSETTLED, epsilon_of
 from padiff.parameters import Correspondence, Link, UnitMatch
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Phase
 from padiff.trace import Trace
@@ -66,7 +67,7 @@ def of_recorded_update(
     ``before`` is the step before this one.
     """
     meter.ahead(meter.parameter_pairs(known, "updated"))
-    found, near, by_chance = [], [], set[Link]()
+    found, near, by_chance = [], [], dict[Link, bool]()
     links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
     known_given = all(map(given_gradients, meter.traces))
     noise = together(meter, [link for _, link in links], "arrived") if known_given else 0.0
@@ -90,7 +91,8 @@ def of_recorded_update(
             moved = averages_of(meter, link, stepped, size.eps) if is_scripts(link, meter) else None
             if moved is None or not moved.alike:
                 finding = _finding(match, link, size, done, step)
-                by_chance |= {link} if done is not None and done.by_rounding else set()
+                if done is not None and done.by_rounding:
+                    by_chance[link] = done.reaches(longest_step(meter, match))
                 found.append((link, finding if moved is None else attrs.evolve(finding, cause=moved.cause)))
         elif size.close is None and done is not None:
             sent = meter.of_link(link, "arrived")
@@ -99,8 +101,7 @@ def of_recorded_update(
                 near.append((link, _finding(match, link, size, done, step)))
     if 2 * len(near) > len(links):  # by chance a few are
         found = found or near
-    if any(link not in by_chance for link, _ in found):  # what a step makes of rounding tells nothing beside others
-        found = [(link, attrs.evolve(one, source=one.source and link not in by_chance)) for link, one in found]
+    found = beside_chance(found, by_chance)
     found = as_one_average(found)
     handed = _handed(meter, links) if found else ({}, {})
     found = _with_causes(found, meter, handed, noise, agreed=agreed)
@@ -258,7 +259,7 @@ def _shares(handed: Handed) -> dict[str, Any]:
 def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> Step | None:
     """Return what both sides did to a parameter; None where its values were not kept."""
     after = meter.held(link, "updated")
-    started, ended = (_projected(both) for both in (meter.held(link, "before"), after))
+    started, ended = (projected_alike(both) for both in (meter.held(link, "before"), after))
     if started is None or ended is None or started[0].shape != ended[0].shape:
         return None
     rates = [numbers_of((found or {}).get("lr", 1)) for found in meter.settings(link)]
@@ -288,12 +289,6 @@ def _is_rounding(trace: Trace, links: Sequence[Link], link: Link, side: int) -> 
     return link in sizes and sizes[link] <= SAME(eps) * max(sizes.values())
 
 
-def _projected(values: tuple[Any, Any]) -> tuple[Array, Array] | None:
-    """Return both values, or both sketches: a step is a difference, and so is its sketch."""
-    ours, theirs = map(projected, values)
-    return None if ours is None or theirs is None or ours.shape != theirs.shape else (ours, theirs)
-
-
 def _exceeds(
     meter: Meter, match: UnitMatch, link: Link, size: Size, done: Step | None, shared: float, earlier: float
 ) -> bool:
@@ -321,8 +316,7 @@ def _exceeds(
         if not sums.exceeds(done.eps, least, times=times):
             return False
         ours, theirs = _computed_with(match, meter.traces)
-        alike = ours == theirs and not done.by_rounding
-        return alike or sums.exceeds(done.eps, least, _longest(meter, match), times=times)
+        return ours == theirs or sums.exceeds(done.eps, least, longest_step(meter, match), times=times)
     return done.difference > max(allowed * done.moved, EXACT(size.eps))
 
 
@@ -334,17 +328,3 @@ def _computed_with(match: UnitMatch, traces: tuple[Trace, Trace]) -> tuple[float
         for trace, path in zip(traces, paths, strict=True)
     )
     return ours, theirs
-
-
-def _longest(meter: Meter, match: UnitMatch) -> float:
-    """Return the reference's longest step of any element of a module.
-
-    Where one side alone casts, what is rounding alone in a gradient is of another size on each side; and so is a whole
-    gradient that is nothing else (of the bias of keys), beside the epsilon that an optimizer adds.
-    """
-    found = [0.0]
-    for link in (one for one in match.links if not one.buffer and one.differentiated):
-        started, ended = (_projected(meter.held(link, when)) for when in ("before", "updated"))
-        if started is not None and ended is not None:
-            found.append(float(np.max(np.abs(exact(ended[0]) - exact(started[0])), initial=0.0)))
-    return max(found)
