@@ -123,3 +123,48 @@ def test_a_pass_that_one_script_steps_with_is_told(tmp_path: Path, where: str) -
     report = compared(tmp_path / "alone", {"where": ""}, {"where": where, "cleared": False})
     assert not report.aligned
     assert len(report.sources) == 1, str(report)
+
+
+class Pair(rows.Module):
+    """A maker, and a critic of what it makes."""
+
+    def __init__(self) -> None:
+        self.maker, self.critic = Net(), rows.Linear(3, 1)
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+def compete(folder: Path, model: Pair, *, attached: bool, cleared: bool = True, times: float = 1.0) -> None:
+    """Train the critic twice on what the maker makes, which may be ``attached`` to that, and then the maker."""
+    critics, makers = rows.SGD(model.critic.parameters(), 0.1), rows.SGD(model.maker.parameters(), 0.1)
+    with padiff.record(model, folder, optimizer=[critics, makers]) as recorder:
+        for seed in range(3):
+            for turn in range(2):
+                made = model.maker(data(2 * seed + turn))
+                judged = model.critic(made if attached else functional.detach(made))
+                critics.clear()
+                (judged * judged).mean().backward()
+                critics.step()
+            if cleared:
+                makers.clear()
+            (model.critic(model.maker(data(seed + 20))) * np.float32(-times)).mean().backward()
+            makers.step()
+            makers.clear()
+            recorder.step()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("fault", [{}, {"cleared": False}, {"times": 2.0}])
+def test_what_one_network_is_sent_by_a_pass_that_steps_another(tmp_path: Path, turned: bool, fault: Any) -> None:
+    """Inside of the maker a gradient that is cleared was a source."""
+    np.random.seed(0)
+    models = Pair(), Pair()
+    padiff.transfer(*models)
+    compete(tmp_path / "a", models[0], attached=turned)
+    compete(tmp_path / "b", models[1], attached=not turned or "cleared" in fault, **fault)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (not fault), str(report)
+    found = [(one.step, one.phase) for one in report.sources]
+    phases = {"cleared": Phase.UPDATE if turned else Phase.BACKWARD, "times": Phase.BACKWARD}
+    assert found == [(0, phases[name]) for name in fault], str(report)

@@ -16,9 +16,10 @@ from padiff.alignment import Alignment
 from padiff.grouping import grouped
 from padiff.judging import held, sampled, size_of
 from padiff.numerics import ACCUMULATED, EXACT, SAME, Array, difference, epsilon_of
+from padiff.paths import is_at
 from padiff.refinement._cut_calls import Traces
 from padiff.report import SIDES, Note
-from padiff.trace import Leaf, Lent, ReadStore, Trace, summed
+from padiff.trace import Leaf, Lent, Passes, ReadStore, Trace, summed
 
 Name = TypeVar("Name", bound=Hashable)
 _CALLS = 32
@@ -32,8 +33,8 @@ def of_stepped_passes(alignment: Alignment, traces: Traces) -> tuple[Traces, lis
     idle = [_idle(trace) for trace in traces]
     if not any(idle):
         return None
-    read = [_without(trace, passes) if passes else trace for trace, passes in zip(traces, idle, strict=True)]
-    sides = [side for side, passes in zip(SIDES, idle, strict=True) if passes]
+    read = [_without(trace, keys) if keys else trace for trace, keys in zip(traces, idle, strict=True)]
+    sides = [side for side, keys in zip(SIDES, idle, strict=True) if keys]
     return (read[0], read[1]), [Note("unused_passes", {"sides": sides})]
 
 
@@ -66,31 +67,56 @@ def _is_alike(tokens: tuple[int, int], traces: Traces) -> bool:
 
 
 def _idle(trace: Trace) -> frozenset[int]:
-    """Return the passes that no optimizer stepped with, of a step in which they all are known.
+    """Return the keys of gradients that no optimizer stepped with, nor with any that they lead to.
 
-    What an optimizer was given tells which of the gradients that had arrived it is made of. A parameter that is moved
-    by what nobody knows is moved by all of them.
+    All of a pass, or what it sends to a call behind which there is nothing else to step: a critic's loss, to the maker.
     """
     passes = trace.passes
-    if passes is None or not trace.handed or _moves_by_hand(trace):
+    used = None if passes is None or not trace.handed or _moves_by_hand(trace) else _used(trace, passes)
+    if passes is None or not used:
         return frozenset()
-    used, told, doubted = set[int](), set[int](), set[int]()
+    led_to = set[int]().union(*used.values())
+    found = {key for key, number in passes.of_key.items() if number not in led_to}
+    sent = {token: {passes.of_key[key]: key for key in keys} for token, keys in passes.values.items()}
+    for call in trace.tops:
+        own = {path: used.get(path) for path in passes.parameters if is_at(path, call.path)}
+        given = {leaf.token for leaf in call.inputs}
+        numbers = set[int]().union(*(sent.get(leaf.token, ()) for leaf in call.outputs))
+        numbers -= set[int]().union(*(sent.get(token, ()) for token in given), *(one or () for one in own.values()))
+        if not numbers or None in own.values():
+            continue
+        inside = {leaf.token for inner in call.subtree() for leaf in (*inner.inputs, *inner.outputs)} - given
+        found |= {key for token in inside for number, key in sent.get(token, {}).items() if number in numbers}
+    return frozenset(found)
+
+
+def _used(trace: Trace, passes: Passes) -> dict[str, set[int]]:
+    """Return the passes that each parameter is stepped with; nothing where one is stepped with what nobody knows.
+
+    What an optimizer was given tells which of the gradients that had arrived it is made of. A parameter that is moved
+    by what is not told is moved by all of them, and one that is not moved by none.
+    """
+    found, doubted, told = dict[str, set[int]](), dict[str, set[int]](), False
     for path, keys in passes.parameters.items():
         if path not in trace.handed:
-            used |= {passes.of_key[key] for key in keys} if _is_moved(trace, path) else set()
+            found[path] = {passes.of_key[key] for key in keys} if _is_moved(trace, path) else set()
             continue
         front = keys[: passes.first.get(path, 0)]
         given, parts = sampled(trace, trace.handed[path]), [sampled(trace, key) for key in front]
         numbers = [passes.of_key[key] for key in front]
         if given is None or len(parts) > 1 + given.size / 2:
-            doubted |= {*numbers}
+            doubted[path] = {*numbers}
             continue
         summands = _summands(given, parts, epsilon_of(trace.parameters[path].dtype))
         if summands is None:
-            return frozenset()
-        told |= {*numbers}
-        used |= {numbers[one] for one in summands}
-    return frozenset({*passes.of_key.values()} - used - (doubted - told)) if told else frozenset()
+            return {}
+        told = True
+        found[path] = {numbers[one] for one in summands}
+    for path, some in doubted.items():  # one number is a multiple of any other
+        alike = [one for stepped in trace.stepped if path in (paths := stepped.parameters or ()) for one in paths]
+        known = [found[one] for one in alike if one in trace.handed and one not in doubted and one in found]
+        found[path] = set[int]().union(*known) if known else some
+    return found if told else {}
 
 
 def _moves_by_hand(trace: Trace) -> bool:
@@ -163,14 +189,14 @@ class _Sum:
 
 
 def _without(trace: Trace, idle: Set[int]) -> Trace:
-    """Return a trace without what some passes sent."""
+    """Return a trace without some gradients, by their keys."""
     passes = trace.passes
     assert passes is not None
     store = ReadStore(trace.store)
     found = attrs.evolve(trace, store=store, summaries=dict(trace.summaries))
 
     def kept(keys: Sequence[int]) -> list[int]:
-        return [key for key in keys if passes.of_key[key] not in idle]
+        return [key for key in keys if key not in idle]
 
     def total(keys: Sequence[int]) -> int:
         lent = [store.lent(key) for key in keys[1:] if key >= 0]
