@@ -234,3 +234,36 @@ def test_a_fault_beside_a_scale_is_placed(tmp_path: Path, fault: str, path: str)
     report = trained(tmp_path / "scaled", [divided(N)], fault=fault)
     assert noted(report)
     assert [one.candidate.path for one in report.sources] == [one.candidate.path for one in plain.sources] == [path]
+
+
+def skipping(folder: Path, model: Any, scale: float, *, limit: float, wider: float = 1.0, back: float = 1.0) -> None:
+    """Train by a scaler by hand, which skips the step of a batch whose gradients overflow, and is halved."""
+    optimizer, rng = rows.SGD(model.parameters(), 0.1), np.random.default_rng(1)
+    home = rows if isinstance(model, rows.Module) else columns
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for number in range(5):
+            y = model(home.Tensor(rng.standard_normal((5, 3, 6), dtype=np.float32)))
+            ((y * y).mean() * np.float32(np.inf if number == 1 else scale)).backward()
+            if all(np.isfinite(one.grad).all() for one in optimizer.parameters):
+                divided(scale * back)(optimizer)
+                by_norm(limit * wider if number > 2 else 1e9)(optimizer)
+                optimizer.step()
+            else:
+                scale /= 2
+            optimizer.clear()
+            recorder.step()
+
+
+@pytest.mark.parametrize("limit", [1e9, 0.01])
+@pytest.mark.parametrize(("fault", "step"), [({}, None), ({"back": 2.0}, 0), ({"wider": 2.0}, 3)])
+def test_a_step_that_is_skipped_is_none_that_gathers(
+    tmp_path: Path, limit: float, fault: dict[str, float], step: int | None
+) -> None:
+    """Behind it no scale was seen to be taken back; nor where both clip, which earlier steps show not to hide one."""
+    with np.errstate(all="ignore"):
+        for model, name, scale, own in zip(pair(), "ab", (1024.0, 256.0), ({}, fault), strict=True):
+            skipping(tmp_path / name, model, scale, limit=limit, **own)
+        report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    step = None if limit > 1 and step == 3 else step
+    assert [one.step for one in report.sources] == [step] * (step is not None), str(report)
+    assert report.aligned is (step is None), str(report)

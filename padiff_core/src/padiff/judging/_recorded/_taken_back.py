@@ -39,17 +39,24 @@ class TakenBack:
         return self.traces_of(step - 1) if step - 1 in self.steps else None
 
     def is_shown(self, side: int, times: float) -> bool | None:
-        """Return whether in some step that side divides by as much, and the other hands on what arrives.
+        """Return whether in some step that side divides by so many times as much, and neither clips, as far as is seen.
 
-        None where there is no step in which the other does.
+        The other hands on what arrives there, or both divide by powers of two. None where there is no such step.
         """
-        found = [self.by(step, self.traces_of(step)) for step in self.steps]
-        shown = [one[side] for one in found if one[1 - side] == 1.0]
+        found = [(one[side], one[1 - side]) for one in (self.by(step, self.traces_of(step)) for step in self.steps)]
+        shown = [
+            own and own / other
+            for own, other in found
+            if other and (other == 1 or (_is_power(own) and _is_power(other)))
+        ]
         close = any(own is not None and abs(own / times - 1) <= ACCUMULATED(_EPS) for own in shown)
         return close if shown else None
 
     def _between_steps(self, step: int, traces: Traces) -> Factors:
-        """Return it of all that arrived since the optimizers' step before."""
+        """Return it of all that arrived since the optimizers' step before.
+
+        Of this step's, where both scripts clear that: where gradients overflow, a step is skipped.
+        """
         known = set(self.steps)
         earlier: list[Traces] = []
         number = step - 1
@@ -62,7 +69,11 @@ class TakenBack:
                 return None, None
             earlier.append(traces)
             traces = self.traces_of(step)
-        return _factor(traces[0], [one for one, _ in earlier]), _factor(traces[1], [one for _, one in earlier])
+        ours, theirs = _factor(traces[0], [one for one, _ in earlier]), _factor(traces[1], [one for _, one in earlier])
+        if earlier and None in (ours, theirs):
+            alone = _factor(traces[0], ()), _factor(traces[1], ())
+            return (ours, theirs) if None in alone else alone
+        return ours, theirs
 
 
 def _have_stepped(traces: Traces) -> bool:
@@ -81,6 +92,10 @@ def _factor(trace: Trace, earlier: Sequence[Trace]) -> float | None:
     if max(shares) / min(shares) - 1 > ACCUMULATED(_EPS):
         return None
     return plain_factor(1 / max(shares))
+
+
+def _is_power(times: float | None) -> bool:
+    return times is not None and math.log2(times).is_integer()
 
 
 def plain_factor(times: float, close: float = ACCUMULATED(_EPS)) -> float:
