@@ -124,6 +124,37 @@ def test_what_a_loss_is_made_of_is_left_out_of_nothing(tmp_path: Path, fault: di
     assert (source.cause.name, source.candidate.path) == ("inputs", "net"), report
 
 
+class Stateful(rows.Module):
+    """Gives its script what it holds behind the last step, too."""
+
+    def __init__(self, slope: float) -> None:
+        self.memory, self.last, self.slope = Memory(ahead=False), rows.Linear(SIZE, 3), np.float32(slope)
+
+    def forward(self, x: Any) -> Any:
+        y, held = self.memory(x)
+        return self.last(functional.tanh(y * self.slope)), held
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("slope", [1.0, 1.1])
+def test_zeros_that_come_to_a_state_behind_what_is_left_out_are_none(
+    tmp_path: Path, turned: bool, slope: float
+) -> None:
+    """The inputs differed, and nothing else was compared. What is held behind other steps is compared with nothing."""
+    for name, whole, own in (("a", turned, 1.0), ("b", not turned, slope)):
+        np.random.seed(0)
+        net, rng = Stateful(own), np.random.default_rng(1)
+        with padiff.record(net, tmp_path / name) as recorder:
+            x = rng.standard_normal((4, TIMES, SIZE)).astype(np.float32)
+            y, held = net(rows.Tensor(x if whole else x[:, :-1].copy()))
+            y = y[:, : TIMES - 1]
+            ((y * y).sum() + held.sum() * np.float32(0)).backward()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [(one.phase, one.candidate.path) for one in report.sources] == [(Phase.FORWARD, "")] * (slope > 1), report
+    assert {one.what.name for one in report.unmatched} == {"[1]"}, report
+
+
 class Flat(rows.Module):
     """Layers that take all steps of all texts in one axis."""
 

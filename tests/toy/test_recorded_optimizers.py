@@ -489,3 +489,32 @@ def test_signs_of_what_is_rounding_alone_are_no_second_source(
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned is (not fault), str(report)
     assert [one.candidate.path for one in report.sources] == ["inner"] * bool(fault), str(report)
+
+
+class Trusting(rows.SGD):
+    """What makes the step of each parameter as long as a share of it, by hand: up to a limit."""
+
+    limit = 1e9
+
+    def step(self) -> None:
+        for one in self.parameters:
+            times = np.linalg.norm(one.data) / np.linalg.norm(one.grad)
+            one.data[...] = one.data - self.lr * min(times, self.limit) * one.grad
+
+
+def test_a_factor_of_each_of_two_parameters_is_one_source(tmp_path: Path) -> None:
+    """Each was a source, with a factor of its own as its cause."""
+    np.random.seed(0)
+    models = rows.Linear(6, 4), rows.Linear(6, 4)
+    padiff.transfer(*models)
+    for model, name, limit in zip(models, "ab", (1e9, 1e-3), strict=True):
+        optimizer, rng = Trusting(model.parameters(), 0.1), np.random.default_rng(1)
+        optimizer.limit = limit
+        with padiff.record(model, tmp_path / name) as recorder:
+            y = model(rows.Tensor(rng.standard_normal((5, 6)).astype(np.float32)))
+            (y * y).sum().backward()
+            optimizer.step()
+            recorder.step()
+    (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
+    assert (source.cause.name, source.what.name) == ("step_scaled", "2 parameters")
+    assert {"least", "most"} <= source.cause.parameters.keys()

@@ -100,8 +100,8 @@ def of_one_cause(
         rest += [(link, attrs.evolve(finding, cause=None)) for link, finding in groups.pop(key)]
     scaled = {key: len(group) for key, group in groups.items() if isinstance(key, float)}
     own = [key for key, count in scaled.items() if count == 1]
-    if len(own) > 2:
-        own = list(scaled) if 2 * len(own) > sum(scaled.values()) else own  # two may be one by chance
+    if len(own) > 1:
+        own = list(scaled) if 2 * len(own) > sum(scaled.values()) else own
         groups[tuple(own)] = [one for key in own for one in groups.pop(key)]
     for key, group in groups.items():
         worst = max((finding for _, finding in group), key=lambda one: (one.source, size_in(one)))

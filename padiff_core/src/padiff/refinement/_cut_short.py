@@ -24,7 +24,8 @@ def is_rest_unused(whole: Call, part: Call, traces: Traces, cut: Mapping[int, Se
     for call in whole.subtree():
         for leaf in call.outputs:
             gradient = traces[0].gradient(leaf) if call is whole or leaf.token in cut else None
-            if gradient is not None and (leaf.token not in cut or not is_held(gradient, cut[leaf.token][0])):
+            sent = gradient is not None and bool(gradient.any())
+            if gradient is not None and sent and (leaf.token not in cut or not is_held(gradient, cut[leaf.token][0])):
                 return False
     return True
 
