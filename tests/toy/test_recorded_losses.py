@@ -105,6 +105,37 @@ def test_a_penalty_on_weights_is_one_source(tmp_path: Path, told: bool) -> None:
     assert source.cause.parameters == {"of": "weights", "times": 0.02, "side": "candidate"}
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("decay", "rate"), [(0.02, 0.1), (0.03, 0.1), (0.02, 0.15)])
+def test_a_penalty_on_weights_may_be_what_the_other_optimizer_decays(
+    tmp_path: Path, turned: bool, decay: float, rate: float
+) -> None:
+    """Scripts that make the same steps were a source: their gradients differ."""
+    np.random.seed(0)
+    models = Tower(), Tower()
+    same(*models)
+    for side, (model, name) in enumerate(zip(models, "ab", strict=True)):
+        penalized = turned != bool(side)
+        lr = rate if side else 0.1
+        optimizer = rows.SGD(model.parameters(), lr, 0.9, 0.0 if penalized else decay)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            for x in batches():
+                y = model(rows.Tensor(x.copy()))[0]
+                loss = (y * y).mean()
+                for one in model.parameters() if penalized else ():
+                    loss = loss + (one * one).sum() * np.float32(0.01)
+                optimizer.clear()
+                loss.backward()
+                optimizer.step()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    right = (decay, rate) == (0.02, 0.1)
+    assert report.aligned is right, str(report)
+    assert len(report.sources) == (not right), str(report)
+    told = [note.data for note in report.notes if note.kind == "decay_in_loss"]
+    assert told == [{"side": padiff.report.SIDES[not turned], "times": 0.02}] * right, str(report)
+
+
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value")
 def test_gradients_that_are_not_finite_are_no_penalty(tmp_path: Path) -> None:
     """The comparison ended in an error."""

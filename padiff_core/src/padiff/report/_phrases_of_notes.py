@@ -325,6 +325,10 @@ NOTES: Mapping[str, Phrase] = {
     "unused_passes": lambda data: (
         f"what some backward passes send in the {' and the '.join(data['sides'])} leads to no step, and is not compared"
     ),
+    "decay_in_loss": (
+        "the {side}'s loss holds a penalty on weights, whose gradient is {times:.4g} times each, and the {other}'s "
+        "optimizer decays them by as much: both make the same step"
+    ),
     "one_side_call": "only the {side} calls it; judged with the code around it",
     "idle_part": (
         "a part {shape:list} of {path} {whole:list} is in the {side} only: {other:holder} has no {role}, and nothing "

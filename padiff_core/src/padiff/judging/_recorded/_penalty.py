@@ -9,10 +9,11 @@ import numpy as np
 
 from padiff.judging._findings import as_one
 from padiff.judging._recorded._meter import Meter
-from padiff.numerics import ACCUMULATED, SAME, Array, epsilon_of, in_reals
+from padiff.judging._sizes import projected
+from padiff.numerics import ACCUMULATED, EXACT, SAME, Array, epsilon_of, in_reals
 from padiff.parameters import Correspondence, Link
 from padiff.paths import joined
-from padiff.report import SIDES, Cause, Finding, Phase
+from padiff.report import SIDES, Cause, Finding, Note, Phase
 
 _PENALTIES: dict[str, Callable[[Array], Array]] = {"weights": lambda weights: weights, "signs": np.sign}
 """What the gradient of a penalty is a multiple of: of squares, and of sizes."""
@@ -50,6 +51,45 @@ def of_penalty(found: Sequence[Finding], meter: Meter, known: Correspondence) ->
     whole = as_one(group, meter.models, "gradients", "parameters", evidence=evidence, cause=cause, source=not loss)
     rest = [whole if number == at else one for number, one in enumerate(found) if number == at or number not in numbers]
     return [attrs.evolve(one, cause=cause) if one.source and one.phase is Phase.LOSS else one for one in rest]
+
+
+def without_decay(found: Sequence[Finding], meter: Meter, known: Correspondence) -> tuple[list[Finding], list[Note]]:
+    """Return findings without a penalty that the other side's optimizer makes of its weights, and a note on that.
+
+    It decays weights by as much as the penalty's gradient does, and nothing else differs: all weights are the same
+    behind the step.
+    """
+    differing = [one for one in found if one.counts]
+    causes = [one.cause for one in differing if one.cause is not None and one.is_caused_by("penalty")]
+    of_parameters = all(one.what.kind in ("gradients", "parameter_gradient") for one in differing)
+    if not causes or not of_parameters or causes[0].parameters["of"] != "weights":
+        return list(found), []
+    side, times = causes[0].parameters["side"], causes[0].parameters["times"]
+    links = [(match, link) for match, link in known.links if not link.buffer and link.differentiated]
+    decays = [_decays(meter, link, side) for _, link in links]
+    alike = all(_is_stepped_alike(meter, link) for _, link in links)
+    if not alike or not any(one is not None and abs(one - times) <= ACCUMULATED(0.0) * times for one in decays):
+        return list(found), []
+    return [one for one in found if one not in differing], [Note("decay_in_loss", {"side": side, "times": times})]
+
+
+def _decays(meter: Meter, link: Link, side: str) -> float | None:
+    """Return by how much more the other side's optimizer decays a parameter; None where it is not told."""
+    sides = [found and found.get("weight_decay", 0.0) for found in meter.settings(link)]
+    plain = [one for one in sides if isinstance(one, int | float)]
+    return None if len(plain) < 2 else (plain[0] - plain[1]) * (1 if side == SIDES[1] else -1)
+
+
+def _is_stepped_alike(meter: Meter, link: Link) -> bool:
+    """Return whether both sides' steps of a parameter are the same."""
+    size, both = meter.of_link(link, "updated"), (meter.held(link, "before"), meter.held(link, "updated"))
+    if size is None or size.difference.equal or size.error <= EXACT(size.eps):
+        return size is not None
+    held = [projected(one) for one in (both[0][0], *both[1])]
+    if any(one is None for one in held):
+        return False
+    before, ours, theirs = (one.astype(np.float64) for one in held if one is not None)
+    return float(np.linalg.norm(theirs - ours)) <= ACCUMULATED(size.eps) * float(np.linalg.norm(ours - before))
 
 
 def _added(meter: Meter, link: Link, eps: float) -> _Added | None:

@@ -42,7 +42,7 @@ from padiff.judging._recorded._one_fault import (
 )
 from padiff.judging._recorded._outcomes import outcomes, with_first
 from padiff.judging._recorded._parameter_values import When
-from padiff.judging._recorded._penalty import of_penalty
+from padiff.judging._recorded._penalty import of_penalty, without_decay
 from padiff.judging._recorded._script_notes import (
     setting_notes,
     unlike_buffers,
@@ -153,6 +153,8 @@ class Recorded(Gathered):
             found = [attrs.evolve(one, source=False) for one in found]
         found = [*params, *found]
         found = of_penalty(beside_changed_weights(found, meter, known), meter, known)
+        found, decayed = without_decay(found, meter, known)
+        self.notes += [note for note in decayed if note not in self.notes]
         found = of_one_fault([scaled_alike(one, alignment, traces) for one in found], alignment)
         found = as_one_term(found, meter.models, alignment)
         self.findings += in_micro_batches([at_home(one, alignment) for one in found], traces)
