@@ -11,7 +11,7 @@ import pytest
 
 import padiff
 from padiff.report import Phase
-from padiff.testing.toy import rows
+from padiff.testing.toy import functional, rows
 
 from .test_recorded_scripts import Tower, batches, same
 
@@ -234,3 +234,35 @@ def test_what_a_small_term_sends_is_no_other_way_to_the_same(tmp_path: Path, sha
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned is not found, report
     assert [(one.phase, one.what.kind) for one in report.sources] == [(Phase.BACKWARD, "output_gradient")] * found
+
+
+class Taught(rows.Module):
+    """A network, and one that it is held to."""
+
+    def __init__(self) -> None:
+        self.net, self.teacher = rows.Linear(6, 3), rows.Linear(6, 3)
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("swapped", [True, False])
+def test_what_a_loss_makes_of_other_inputs_is_no_second_source(tmp_path: Path, swapped: bool) -> None:
+    """The gradient of a small difference between two outputs is another one altogether, where both are given others."""
+    np.random.seed(0)
+    models = Taught(), Taught()
+    padiff.transfer(*models)
+    for model, name, turned in zip(models, "ab", (False, swapped), strict=True):
+        model.teacher.weight.data[...] = model.net.weight.data
+        rng = np.random.default_rng(3)
+        optimizer = rows.SGD(model.net.parameters(), 0.1)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            x, *noise = (rng.standard_normal((5, 6)).astype(np.float32) for _ in range(3))
+            ours, theirs = ((x + one * np.float32(0.02)).astype(np.float32) for one in noise[:: -1 if turned else 1])
+            off = model.net(rows.Tensor(ours)) - functional.detach(model.teacher(rows.Tensor(theirs)))
+            (off * off).mean().backward()
+            optimizer.step()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert [one.cause and one.cause.name for one in report.sources] == ["inputs"] * swapped, str(report)
+    assert report.aligned is not swapped
