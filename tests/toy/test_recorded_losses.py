@@ -254,13 +254,15 @@ def test_what_a_loss_makes_of_other_inputs_is_no_second_source(tmp_path: Path, s
     padiff.transfer(*models)
     for model, name, turned in zip(models, "ab", (False, swapped), strict=True):
         model.teacher.weight.data[...] = model.net.weight.data
+        model.teacher.bias.data[...] = model.net.bias.data
         rng = np.random.default_rng(3)
         optimizer = rows.SGD(model.net.parameters(), 0.1)
         with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
             x, *noise = (rng.standard_normal((5, 6)).astype(np.float32) for _ in range(3))
-            ours, theirs = ((x + one * np.float32(0.02)).astype(np.float32) for one in noise[:: -1 if turned else 1])
+            ours, theirs = ((x + one * np.float32(0.01)).astype(np.float32) for one in noise[:: -1 if turned else 1])
+            known = model.net(rows.Tensor(rng.standard_normal((5, 6)).astype(np.float32)))
             off = model.net(rows.Tensor(ours)) - functional.detach(model.teacher(rows.Tensor(theirs)))
-            (off * off).mean().backward()
+            ((off * off).mean() + (known * known).mean()).backward()
             optimizer.step()
             recorder.step()
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
