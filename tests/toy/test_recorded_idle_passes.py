@@ -10,7 +10,9 @@ import pytest
 
 import padiff
 from padiff.report import Phase
-from padiff.testing.toy import functional, rows
+from padiff.testing.toy import columns, functional, rows
+
+from .test_compare import pair
 
 SIZE = 6
 
@@ -168,3 +170,26 @@ def test_what_one_network_is_sent_by_a_pass_that_steps_another(tmp_path: Path, t
     found = [(one.step, one.phase) for one in report.sources]
     phases = {"cleared": Phase.UPDATE if turned else Phase.BACKWARD, "times": Phase.BACKWARD}
     assert found == [(0, phases[name]) for name in fault], str(report)
+
+
+@pytest.mark.parametrize("values", ["tensors", "sketch"])
+@pytest.mark.parametrize("side", [0, 1])
+def test_passes_are_told_of_layouts_that_are_two(tmp_path: Path, side: int, values: Any) -> None:
+    """Of a sketch in the layout of its kind a few elements are others than those that the optimizer was given."""
+    batches = np.random.default_rng(1).standard_normal((4, 5, 3, 6)).astype(np.float32)
+    for number, (model, name) in enumerate(zip(pair(), "ab", strict=True)):
+        home: Any = rows if isinstance(model, rows.Module) else columns
+        optimizer = rows.SGD(model.parameters(), 0.1)
+        with padiff.record(model, tmp_path / name, optimizer=optimizer, values=values) as recorder:
+            for x, other in zip(batches[:2], batches[2:], strict=True):
+                for batch in (other, x) if number == side else (x,):
+                    optimizer.clear()
+                    y = model(home.Tensor(batch.copy()))
+                    (y * y).mean().backward()
+                optimizer.step()
+                recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, str(report)
+    assert [note.data["sides"] for note in report.notes if note.kind == "unused_passes"] == [
+        [padiff.report.SIDES[side]]
+    ]

@@ -104,10 +104,12 @@ def _used(trace: Trace, passes: Passes) -> dict[str, set[int]]:
         front = keys[: passes.first.get(path, 0)]
         given, parts = sampled(trace, trace.handed[path]), [sampled(trace, key) for key in front]
         numbers = [passes.of_key[key] for key in front]
-        if given is None or len(parts) > 1 + given.size / 2:
+        parameter = trace.parameters[path]
+        few = given is None or len(parts) > 1 + given.size / 2
+        summands = None if given is None or few else _summands(given, parts, epsilon_of(parameter.dtype))
+        if few or (summands is None and min(front) < 0 and len(parameter.shape) > 1):  # sketched in another layout
             doubted[path] = {*numbers}
             continue
-        summands = _summands(given, parts, epsilon_of(trace.parameters[path].dtype))
         if summands is None:
             return {}
         told = True
