@@ -168,6 +168,67 @@ def test_slices_may_be_of_any_size_and_hold_the_rows_in_any_order(tmp_path: Path
     assert [one.cause.name for one in report.sources] == ["loss_of_each_batch"] * (not aligned)
 
 
+HALVES = [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def crossing(folder: Path, cuts: Any, fault: str = "", *, weight: float = 1.0, told: bool = True) -> padiff.Report:
+    """Compare scripts that make micro-batches of other rows of one batch; the first of the candidate may count more."""
+    for side, (model, parts, name) in enumerate(zip(pair(fault), cuts, "ab", strict=True)):
+        home: Any = rows if isinstance(model, rows.Module) else columns
+        with padiff.record(model, folder / name) as recorder:
+            for number, part in enumerate(parts):
+                y = model(home.Tensor(ALL[part].copy()))
+                times = weight if side and not number else 1.0
+                loss = (y * y).sum() * np.float32(times / ALL.size)
+                loss.backward()
+            recorder.step(loss.data if told else None)
+    return padiff.compare(folder / "a", folder / "b")
+
+
+CROSSED = [
+    (HALVES, [[0, 2, 4, 6], [1, 3, 5, 7]]),
+    ([[5, 0, 7, 2], [3, 6, 1, 4]], HALVES),
+    ([[0, 1, 2], [3, 4, 5], [6, 7]], [[0, 1, 2], [3, 6, 5], [4, 7]]),
+    ([[0, 1, 2, 3, 4], [5, 6, 7]], [[7, 1, 3], [0, 2, 4, 5, 6]]),
+]
+
+
+@pytest.mark.parametrize("cuts", CROSSED)
+@pytest.mark.parametrize("told", [True, False])
+def test_as_many_micro_batches_may_be_of_other_rows(tmp_path: Path, cuts: Any, told: bool) -> None:
+    """Even and odd rows, say, where the other side takes halves: they were told as other inputs."""
+    report = crossing(tmp_path, cuts, told=told)
+    assert report.aligned, str(report)
+    assert report.coverage is not None
+    assert not report.coverage.missing
+    (note,) = [one for one in report.notes if one.kind == "slices_cross"]
+    assert note.data == {"name": "", "count": len(cuts[0]), "losses": told}
+
+
+@pytest.mark.parametrize("cuts", CROSSED)
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [("epsilon", (Phase.FORWARD, "layers.1.norm")), ("detach", (Phase.BACKWARD, "layers.1"))],
+)
+def test_a_fault_is_named_where_micro_batches_are_of_other_rows(
+    tmp_path: Path, cuts: Any, fault: str, place: Any
+) -> None:
+    source = crossing(tmp_path, cuts, fault).sources[0]
+    assert (source.phase, source.candidate.path) == place
+
+
+@pytest.mark.parametrize("cuts", CROSSED)
+def test_a_micro_batch_of_other_rows_that_counts_more_is_told(tmp_path: Path, cuts: Any) -> None:
+    (source,) = crossing(tmp_path, cuts, weight=1.5).sources
+    assert (source.phase, source.cause.name) == (Phase.BACKWARD, "loss_of_each_batch")
+    assert {*source.cause.parameters["times"]} == {1.0, 1.5}
+
+
+def test_micro_batches_with_rows_of_another_batch_are_other_inputs(tmp_path: Path) -> None:
+    report = crossing(tmp_path, (HALVES, [[0, 2, 4, 6], [1, 3, 5, 5]]))
+    assert [one.cause.name for one in report.sources] == ["inputs"]
+
+
 def test_a_batch_that_both_cut_alike_is_aligned(tmp_path: Path) -> None:
     report = compared(tmp_path, (4, 4))
     assert report.aligned, str(report)

@@ -12,6 +12,7 @@ from padiff.alignment import Alignment, partners, same_sort
 from padiff.forcing import Divided, Division, Place, Share, Summand
 from padiff.grouping import grouped
 from padiff.numerics import SAME, Array, difference, epsilon_of
+from padiff.refinement._crossed_slices import crossed
 from padiff.refinement._cut_calls import Cut, Traces, cuts, is_trained, ways
 from padiff.refinement._cut_short import is_rest_unused, without_ends
 from padiff.refinement._gathered_rows import gathered_rows
@@ -37,7 +38,7 @@ def in_slices(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]]
         found = _division(cut, alignment, traces, alike=alike)
         known += [] if found is None else [(cut, found)]
     if not known:
-        return _of_some_rows(alignment, traces)
+        return _of_common_rows(alignment, traces) or _of_some_rows(alignment, traces)
     read, notes, several = list(traces), [], False
     for side in (0, 1):
         ours = [found for cut, found in known if cut.side == side]
@@ -59,6 +60,22 @@ def in_slices(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]]
         data = {"side": SIDES[cut.side], "count": len(cut.slices), "losses": losses}
         notes.append(Note("slices", data if model else {**data, "name": cut.whole.path}))
     read = [attrs.evolve(trace, loss=None) for trace in read] if several else read
+    return (read[0], read[1]), notes
+
+
+def _of_common_rows(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]] | None:
+    """Return a step in which each micro-batch is read as the rows that it has in common with each of the other side."""
+    found = list(crossed(alignment, traces))
+    if not found:
+        return None
+    divided = [[division for *_, both in found for division in both[side]] for side in (0, 1)]
+    read = [
+        Divided(_without_sums(trace, some, frozenset()), *some).trace
+        for trace, some in zip(traces, divided, strict=True)
+    ]
+    losses = all(map(_told_of_slices, traces)) and _apart(traces[0].loss, traces[1].loss)
+    read = [attrs.evolve(trace, loss=None) for trace in read] if losses else read
+    notes = [Note("slices_cross", {"name": path, "count": count, "losses": losses}) for path, count, _ in found]
     return (read[0], read[1]), notes
 
 

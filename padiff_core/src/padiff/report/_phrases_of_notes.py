@@ -309,6 +309,11 @@ NOTES: Mapping[str, Phrase] = {
         "read so in both"
         + (", and of the losses, which differ, their gradients are compared" if data["losses"] else "")
     ),
+    "slices_cross": lambda data: (
+        f"both call {repr(data['name']) if data['name'] else 'the model'} {data['count']} times on one batch, on other "
+        "rows of it each time: read as the rows that two calls have in common"
+        + (", and of the losses, which differ, their gradients are compared" if data["losses"] else "")
+    ),
     "cut_short": lambda data: (
         f"the {data['side']} gives {repr(data['name']) if data['name'] else 'the model'} more than the "
         f"{OTHER[data['side']]} does: {data['count']} of what that has {len(data['rows'])} of; no gradient comes to "
