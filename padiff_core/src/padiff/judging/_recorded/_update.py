@@ -91,7 +91,7 @@ def of_recorded_update(
             moved = averages_of(meter, link, stepped, size.eps) if is_scripts(link, meter) else None
             if moved is None or not moved.alike:
                 finding = _finding(match, link, size, done, step)
-                if done is not None and done.by_rounding:
+                if done is not None and done.by_rounding and not unlike_settings(meter, link):
                     by_chance[link] = done.reaches(longest_step(meter, match))
                 found.append((link, finding if moved is None else attrs.evolve(finding, cause=moved.cause)))
         elif size.close is None and done is not None:
