@@ -518,3 +518,27 @@ def test_a_factor_of_each_of_two_parameters_is_one_source(tmp_path: Path) -> Non
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert (source.cause.name, source.what.name) == ("step_scaled", "2 parameters")
     assert {"least", "most"} <= source.cause.parameters.keys()
+
+
+@pytest.mark.parametrize("rate", [1.0, 1.001])
+def test_steps_that_end_where_they_began_are_held_to_their_way(tmp_path: Path, rate: float) -> None:
+    """Of the bias the second step takes nearly all back that the first made: what is left is rounded more."""
+    np.random.seed(0)
+    models = rows.Linear(6, 4), rows.Linear(6, 4)
+    for side, (model, name) in enumerate(zip(models, "ab", strict=True)):
+        rng = np.random.default_rng(3)
+        for one in model.parameters():
+            one.data[...] = 0
+        optimizer = rows.SGD(model.parameters(), 0.1 * (rate if side else 1.0))
+        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+            wanted = rng.standard_normal((5, 4)).astype(np.float32)
+            for times in (1.0, -0.99997):
+                optimizer.clear()
+                y = model(rows.Tensor(rng.standard_normal((5, 6)).astype(np.float32)))
+                y = y * np.float32(3) * wanted / np.float32(3) if side else y * wanted
+                (y.sum() * np.float32(times)).backward()
+                optimizer.step()
+            recorder.step()
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (rate == 1), str(report)
+    assert [one.is_caused_by("optimizer_settings") for one in report.sources] == [True] * (rate > 1)

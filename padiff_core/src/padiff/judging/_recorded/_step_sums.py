@@ -43,14 +43,17 @@ class StepSums:
     peaks: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
     """Another pass: the reference's longest step anywhere, and the largest of its values before."""
 
-    def exceeds(self, eps: float, least: float, longest: float = 0.0, *, times: float = ACCUMULATION) -> bool:
+    def exceeds(
+        self, eps: float, least: float, longest: float = 0.0, *, times: float = ACCUMULATION, way: float = 0.0
+    ) -> bool:
         """Return whether the steps are further apart than their gradients explain, a share of ``least`` at least.
 
         Gradients explain ``times`` as much as they are apart themselves.
-        Where the gradients are rounding, the ``longest`` step of another parameter of the module explains one too.
+        Where the gradients are rounding, the ``longest`` step of another parameter of the module explains one too. Of
+        several steps that end near to where the first began, each element may have gone a longer ``way``.
         """
         noise = math.sqrt(self.noise / self.gradient) if self.gradient else 0.0
-        reach = max(least, times * noise) * math.sqrt(self.ours)
+        reach = max(least, times * noise) * max(math.sqrt(self.ours), way * math.sqrt(self.count))
         if math.sqrt(self.apart) > max(reach, EXACT(eps) * math.sqrt(self.before)):
             return True
         means = math.sqrt(self.ours / max(self.count, 1)), math.sqrt(self.before / max(self.count, 1))

@@ -315,6 +315,9 @@ def _exceeds(
         sums = step_sums(done.before, done.after, done.gradients, done.scale, done.eps, apart=noise)
         if not sums.exceeds(done.eps, least, times=times):
             return False
+        several = any((found or {}).get("steps", 1) != 1 for found in meter.settings(link))
+        if several and not sums.exceeds(done.eps, least, times=times, way=longest_step(meter, match)):
+            return False
         ours, theirs = _computed_with(match, meter.traces)
         return ours == theirs or sums.exceeds(done.eps, least, longest_step(meter, match), times=times)
     return done.difference > max(allowed * done.moved, EXACT(size.eps))
