@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.numerics import ACCUMULATION, EXACT, FLOORS, SAME, Array
+from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, FLOORS, SAME, Array
 
 Both = tuple[Array, Array]
 
@@ -43,17 +43,14 @@ class StepSums:
     peaks: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
     """Another pass: the reference's longest step anywhere, and the largest of its values before."""
 
-    def exceeds(
-        self, eps: float, least: float, longest: float = 0.0, *, times: float = ACCUMULATION, way: float = 0.0
-    ) -> bool:
+    def exceeds(self, eps: float, least: float, longest: float = 0.0, *, times: float = ACCUMULATION) -> bool:
         """Return whether the steps are further apart than their gradients explain, a share of ``least`` at least.
 
         Gradients explain ``times`` as much as they are apart themselves.
-        Where the gradients are rounding, the ``longest`` step of another parameter of the module explains one too. Of
-        several steps that end near to where the first began, each element may have gone a longer ``way``.
+        Where the gradients are rounding, the ``longest`` step of another parameter of the module explains one too.
         """
         noise = math.sqrt(self.noise / self.gradient) if self.gradient else 0.0
-        reach = max(least, times * noise) * max(math.sqrt(self.ours), way * math.sqrt(self.count))
+        reach = max(least, times * noise) * math.sqrt(self.ours)
         if math.sqrt(self.apart) > max(reach, EXACT(eps) * math.sqrt(self.before)):
             return True
         means = math.sqrt(self.ours / max(self.count, 1)), math.sqrt(self.before / max(self.count, 1))
@@ -61,6 +58,11 @@ class StepSums:
             return False
         step, value = self.peaks()
         return self.unsure_peak > _reached((max(step, longest), value), eps)
+
+
+def is_left_by_several(sums: StepSums, longest: float, eps: float) -> bool:
+    """Return whether steps are apart as rounding leaves several that take each other back, each up to the longest."""
+    return math.sqrt(sums.apart) <= ACCUMULATED(eps) * longest * math.sqrt(sums.count)
 
 
 def _reached(peaks: tuple[float, float], eps: float) -> float:

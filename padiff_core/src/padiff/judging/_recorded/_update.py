@@ -24,7 +24,7 @@ from padiff.judging._recorded._given_gradients import (
 from padiff.judging._recorded._levels import together
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._script_notes import unlike_settings
-from padiff.judging._recorded._step_sums import step_sums
+from padiff.judging._recorded._step_sums import is_left_by_several, step_sums
 from padiff.judging._recorded._two_steps import Step
 from padiff.judging._sizes import Size, elements, norm_of
 from padiff.numerics import ACCUMULATED, ACCUMULATION, EXACT, FLOORS, SAME, UNSETTLED, epsilon_of
@@ -315,11 +315,12 @@ def _exceeds(
         sums = step_sums(done.before, done.after, done.gradients, done.scale, done.eps, apart=noise)
         if not sums.exceeds(done.eps, least, times=times):
             return False
-        several = any((found or {}).get("steps", 1) != 1 for found in meter.settings(link))
-        if several and not sums.exceeds(done.eps, least, times=times, way=longest_step(meter, match)):
+        counts = [(found or {}).get("steps", 1) for found in meter.settings(link)]
+        longest = longest_step(meter, match)
+        if counts[0] == counts[1] != 1 and not unlike and is_left_by_several(sums, longest, size.eps):
             return False
         ours, theirs = _computed_with(match, meter.traces)
-        return ours == theirs or sums.exceeds(done.eps, least, longest_step(meter, match), times=times)
+        return ours == theirs or sums.exceeds(done.eps, least, longest, times=times)
     return done.difference > max(allowed * done.moved, EXACT(size.eps))
 
 
