@@ -68,7 +68,9 @@ def _grows(said: Evidence) -> bool:
 
 def _agree(inside: Sequence[Suspicion], alone: set[int], leaps: Leaps, known: Correspondence) -> bool:
     """Return whether the gradients of all parameters agree, or what the code around makes of those inside."""
-    sizes = [size for match in known.matches for _, size in gradients_of(leaps.meter, match)]
+    gradients = [both for match in known.matches for both in gradients_of(leaps.meter, match)]
+    # Of what one script cleared in front of its step, what is left counts.
+    sizes = [leaps.meter.of_link(link, "kept") if any(leaps.meter.clears(link)) else size for link, size in gradients]
     measured = [one for one in sizes if one is not None and not one.least]
     if len(measured) < len(sizes) and not all(map(_is_output, inside)):
         return False
