@@ -239,16 +239,19 @@ def test_a_cast_to_the_type_that_code_has_rounds_in_float64_alone(wide: bool, sc
 class Turned(torch.nn.Module):
     """Attention of one head whose queries and keys are turned by a table in the type that the model is built in."""
 
-    def __init__(self, base: float, dtype: torch.dtype, *, packed: bool) -> None:
+    def __init__(self, base: float, dtype: torch.dtype, *, packed: bool = False, first: int = 0) -> None:
         super().__init__()
-        self.packed, self.base, self.dtype = packed, base, dtype
+        self.packed, self.base, self.dtype, self.first = packed, base, dtype, first
         layers = {"qkv": torch.nn.Linear(16, 48)} if packed else {name: torch.nn.Linear(16, 16) for name in "qkv"}
         self.layers, self.out = torch.nn.ModuleDict(layers), torch.nn.Linear(16, 16)
         self.to(dtype)
 
     def forward(self, x: Any) -> Any:
         q, k, v = self.layers["qkv"](x).chunk(3, -1) if self.packed else (self.layers[name](x) for name in "qkv")
-        angles = np.tile(np.outer(np.arange(x.shape[1]), self.base ** (-np.arange(8) / 8)), 2).astype(np.float32)
+        places = (
+            torch.arange(self.first, self.first + x.shape[1]).float().to(self.dtype if self.first else torch.float32)
+        )
+        angles = np.tile(np.outer(places.double(), self.base ** (-np.arange(8) / 8)), 2).astype(np.float32)
         cosines, sines = (torch.from_numpy(table).to(self.dtype) for table in (np.cos(angles), np.sin(angles)))
         q, k = (y * cosines + torch.cat([-y[..., 8:], y[..., :8]], -1) * sines for y in (q, k))
         return x + self.out(F.softmax(q @ k.transpose(1, 2) * 2, -1) @ v)
@@ -265,3 +268,37 @@ def test_a_model_of_a_narrower_type_casts_its_tables_to_it(base: float, types: A
     report = padiff.diff(*models, (given[0],), candidate_inputs=(given[1],))
     assert report.aligned is (base == 10000.0), str(report)
     assert {str(one.what) for one in report.sources} <= {"input 'input' of out"}, str(report)
+
+
+def test_positions_that_a_narrow_type_does_not_hold_are_a_fault() -> None:
+    """Above 256 bfloat16 has every other number: more than the rounding of a table."""
+    torch.manual_seed(0)
+    models = [Turned(10000.0, dtype, first=300) for dtype in (torch.float32, torch.bfloat16)]
+    given = [torch.from_numpy(X).to(model.dtype) for model in models]
+    report = padiff.diff(*models, (given[0],), candidate_inputs=(given[1],))
+    assert [str(one.what) for one in report.sources] == ["input 'input' of out"], str(report)
+
+
+class Scaled(torch.nn.Module):
+    """Two layers with numbers up to 1e5 between them, which a float16 does not hold; they may come by a cast."""
+
+    def __init__(self, dtype: torch.dtype, *, cast: bool) -> None:
+        super().__init__()
+        self.one, self.two, self.cast, self.dtype = torch.nn.Linear(16, 8), torch.nn.Linear(8, 4), cast, dtype
+        self.to(dtype)
+
+    def forward(self, x: Any) -> Any:
+        y = self.one(x)
+        y = (y.float() * 1e5).to(self.dtype) if self.cast else y * 1e5
+        return self.two(torch.tanh(y / 1e5))
+
+
+@pytest.mark.parametrize("cast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_a_narrow_type_does_not_hold_is_no_precision(dtype: torch.dtype, cast: bool) -> None:
+    """An overflow, a third of what comes behind it, is gone in float64: the report was aligned, 28 % apart."""
+    torch.manual_seed(0)
+    models, given = [Scaled(one, cast=cast) for one in (torch.float32, dtype)], torch.from_numpy(X)
+    report = padiff.diff(*models, (given,), candidate_inputs=(given.to(dtype),))
+    assert [str(one.what) for one in report.sources] == ["input 'input' of two"] * (dtype is torch.float16), str(report)
+    assert cast or all(one.rests_on("digits_lost") for one in report.sources), str(report)

@@ -127,12 +127,13 @@ def right_as_a_whole(
     buffers: bool = False,
     bound: float | None = None,
     more: Sequence[Reader] = (),
+    uncast: bool = False,
 ) -> bool | None:
     """Return whether both calls give the same, and send the same gradients to all inputs and parameters, in float64.
 
     With ``buffers`` they also leave the same in these; ``more`` reads what else has to be the same. No more than
     ``bound`` may be left of a difference, relative L2, by default what constants in float32 make. None where they do
-    not run so. Where one side has a narrower type, casts to it in code are left out, which would round in float64, too.
+    not run so. ``uncast`` leaves out casts in code to a narrower type that one side has: they round in float64, too.
 
     Which tensor inside stands for which follows from values. Where two hold the same (what a relu takes, and what it
     gives, if nothing of it is negative), each side may hold the other one's, and send it another gradient, while all
@@ -141,7 +142,7 @@ def right_as_a_whole(
     free = bench.whole(pair)
     if any(_has_more(pair, what) for what in ("inputs", "outputs")):
         return False
-    narrower = max(map(narrower_given, bench.alignment.pairs), default=0.0)
+    narrower = max(map(narrower_given, bench.alignment.pairs)) if uncast else 0.0
     for how in ({"uncast": narrower}, *_WAYS) if narrower else _WAYS:
         ours = free.tried(pair, True, dtype="float64", **how)
         theirs = ours and free.tried(pair, False, ours.observed, dtype="float64", own=False, **how)

@@ -88,7 +88,7 @@ class Judge:
         self.policies = Policies(bench)
         self.masks = False
         """Whether values were left out of the comparison that both sides mask, by other numbers."""
-        self._right: dict[Key, bool | None] = {}
+        self._right: dict[tuple[Key, bool], bool | None] = {}
         self.counts = Counting(bench, forced.alone)
         self._openings = Openings(bench, forced.checks)
 
@@ -285,11 +285,12 @@ class Judge:
                 return suspicion_of(pair, Phase.BACKWARD, gradient_sent(pair, spot), ruling, check)
         return self._unexplained(check, suspects)
 
-    def is_right(self, pair: Pair) -> bool | None:
+    def is_right(self, pair: Pair, *, uncast: bool = False) -> bool | None:
         """Return whether a pair is right as a whole, whatever gradients it holds inside; None where that is open."""
-        if pair.key not in self._right:
-            self._right[pair.key] = right_as_a_whole(self.settler.bench, pair)
-        return self._right[pair.key]
+        key = pair.key, uncast
+        if key not in self._right:
+            self._right[key] = right_as_a_whole(self.settler.bench, pair, uncast=uncast)
+        return self._right[key]
 
     def leaks(self, pair: Pair, excused: set[Key]) -> bool:
         """Return whether what is known to be wrong inside a pair sends gradients that are not put right behind it.
@@ -307,9 +308,8 @@ class Judge:
 
     def _unexplained(self, check: Check, suspects: list[Pair]) -> Suspicion | None:
         """Rule on a gradient that every call gets right alone: the loss, or rounding, or something in between."""
-        spot, apart = check.spot, check.difference
-        root, eps = self.alignment.pairs[0], epsilon(numpy_dtype(spot.reference.dtype))
-        figures = Figures.of(apart)
+        spot, apart, root = check.spot, check.difference, self.alignment.pairs[0]
+        figures, eps = Figures.of(apart), epsilon(numpy_dtype(spot.reference.dtype))
         if apart.rel_l2 <= ACCUMULATED(eps) and check.close is None:
             return None
         recorded = is_recorded(self.settler.bench.reference)  # then no replay tells the loss from the model's own code
@@ -328,7 +328,9 @@ class Judge:
                 # The candidate sends it in another precision; the reference is right.
                 ruling = Ruling(Verdict.PRECISION, figures, (Evidence("narrow_gradient"),))
                 return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
-        if check.close is None and (apart.rel_l2 <= GROSS(eps) if recorded else self.is_right(root) is not False):
+        if check.close is None and (
+            apart.rel_l2 <= GROSS(eps) if recorded else self.is_right(root, uncast=True) is not False
+        ):
             self.unproven = True  # a relu's input that cannot be fed may be zero but for rounding
             return None
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_replayed" if recorded else "whole_model_only"),))

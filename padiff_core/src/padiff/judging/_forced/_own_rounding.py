@@ -23,6 +23,7 @@ from padiff.numerics import (
     GROSS,
     JITTERS,
     LOST,
+    SAME,
     Array,
     difference,
     disturbances,
@@ -58,18 +59,18 @@ class Narrow:
         return None
 
     def loses_digits(self, asked: Question, figures: Figures) -> bool:
-        """Return whether the candidate's code by itself is further off than a narrower type makes it, and has none.
+        """Return whether the candidate's code by itself is further off than its type makes it, or a narrower one.
 
         The reference's keeps its digits, as its noise floor tells: what is zeros but for rounding is no measure.
         """
-        eps = asked.eps
-        if figures.rel_l2 <= LOST(eps) or not (figures.floor or 0.0) <= LOST(eps) or is_coarse(eps):
-            return False
         seen = (leaf for call in asked.pair.candidate.subtree() for leaf in (*call.inputs, *call.outputs))
-        if any(is_coarse(epsilon_of(leaf.dtype)) for leaf in seen):
+        coarse = max(filter(is_coarse, (asked.eps, *(epsilon_of(leaf.dtype) for leaf in seen))), default=0.0)
+        most = SAME(coarse) if coarse else LOST(asked.eps)
+        if figures.rel_l2 <= most or not (figures.floor or 0.0) <= most:
             return False
         wide, own = (self._runs(asked.pair, dtype).values(asked.read)[1] for dtype in ("float64", None))
-        return wide is not None and own is not None and not difference(wide, own).rel_l2 <= LOST(eps)
+        wide = asked.truth if wide is None else wide  # it does not run so with the casts in its code
+        return wide is not None and own is not None and not difference(wide, own).rel_l2 <= most
 
     def _noise(self, asked: Question, wide: float, *, ours: bool) -> float | None:
         """Return what one side rounds, relative L2: in its kernels, or all that follows from no input; else None."""

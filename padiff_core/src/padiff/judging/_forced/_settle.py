@@ -150,10 +150,11 @@ class Settler:
     def _uncast(self, asked: Question, ruling: Ruling) -> Ruling | None:
         """Rule on what is no fault natively, and is in float64, without casts that do nothing natively; else None.
 
-        Those to the value's own type, and to finer ones, round in float64 alone; and where one side's call is given a
-        narrower type than the other's, those to that: its model has this type, and so has what its code casts.
+        Those to the value's own type, and to finer ones, round in float64 alone. Where one side's call is given a
+        narrower type, its model has this one, and so has what its code casts, if that moves the value by little.
         """
         eps, narrower = asked.eps, narrower_given(asked.pair)
+        narrower = narrower if (ruling.figures.rel_l2_float64 or 0.0) <= NEGLIGIBLE(narrower) else 0.0
         small = asked.figures.rel_l2 <= FLOORS * (ruling.figures.floor or 0.0) and not asked.native.nan_mismatch
         if not ((small or narrower) and ruling.rests_on("float64_differs")) or eps < epsilon_of("float32"):
             return None

@@ -96,7 +96,7 @@ def without_casts(proof: Proof, judge: Judge) -> Proof:
     These round in float64 as well, as the model's type makes its code do.
     """
     pairs = judge.alignment.pairs
-    if proof.gap is None or not any(map(narrower_given, pairs)) or not judge.is_right(pairs[0]):
+    if proof.gap is None or not any(map(narrower_given, pairs)) or not judge.is_right(pairs[0], uncast=True):
         return proof
     return attrs.evolve(proof, by="float64", figure=CONSTANT(0.0), gap=None)
 
