@@ -302,3 +302,19 @@ def test_what_a_narrow_type_does_not_hold_is_no_precision(dtype: torch.dtype, ca
     report = padiff.diff(*models, (given,), candidate_inputs=(given.to(dtype),))
     assert [str(one.what) for one in report.sources] == ["input 'input' of two"] * (dtype is torch.float16), str(report)
     assert cast or all(one.rests_on("digits_lost") for one in report.sources), str(report)
+
+
+@pytest.mark.parametrize(
+    "types", [(torch.float32, torch.bfloat16), (torch.float32, torch.float16), (torch.float64, torch.float32)]
+)
+@pytest.mark.parametrize("share", [1.0, 1.1])
+def test_a_loss_is_held_to_the_type_of_what_it_is_made_of(types: tuple[torch.dtype, torch.dtype], share: float) -> None:
+    """Of the same output, rounded to the narrower type: every such comparison with a loss was not aligned."""
+    models = []
+    for dtype in types:
+        torch.manual_seed(0)
+        models.append(torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).to(dtype))
+    given = [torch.from_numpy(X).to(dtype) for dtype in types]
+    losses = (lambda y: (y.float() ** 2).mean(), lambda y: (y.float() ** 2).mean() * share)
+    report = padiff.diff(*models, (given[0],), candidate_inputs=(given[1],), loss=losses)
+    assert [str(one.what) for one in report.sources] == ["loss"] * (share != 1), str(report)

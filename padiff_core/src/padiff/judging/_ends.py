@@ -123,7 +123,7 @@ def loss_finding(
     if ours is None or theirs is None:
         return
     error, single = abs(ours - theirs), epsilon_of("float32")
-    eps = epsilon_of(*(leaf.dtype for leaf in root.reference.outputs)) or single
+    eps = epsilon_of(*(leaf.dtype for call in (root.reference, root.candidate) for leaf in call.outputs)) or single
     with np.errstate(over="ignore"):
         narrow = all(float(np.float32(loss)) == loss for loss in (ours, theirs))
     bound = max(LOSS(max(eps, single) if narrow else eps), VANISHES * outputs)
@@ -141,7 +141,7 @@ def loss_finding(
         What("loss"),
         figures=Figures(error / abs(ours) if ours else math.inf, error),
         evidence=(Evidence.of("losses" if places else "losses_of_runs", reference=ours, candidate=theirs),),
-        source=outputs <= SAME(max(eps, epsilon_of(*(leaf.dtype for leaf in root.candidate.outputs)))),
+        source=outputs <= SAME(eps),
         step=step,
     )
 

@@ -287,8 +287,7 @@ class Judge:
 
     def is_right(self, pair: Pair, *, uncast: bool = False) -> bool | None:
         """Return whether a pair is right as a whole, whatever gradients it holds inside; None where that is open."""
-        key = pair.key, uncast
-        if key not in self._right:
+        if (key := (pair.key, uncast)) not in self._right:
             self._right[key] = right_as_a_whole(self.settler.bench, pair, uncast=uncast)
         return self._right[key]
 
@@ -315,19 +314,20 @@ class Judge:
         recorded = is_recorded(self.settler.bench.reference)  # then no replay tells the loss from the model's own code
         ends = {leaf.token for leaf in root.reference.outputs}
         if self.loss and spot.reference.token in ends and not (recorded and suspects[1:]):
-            ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("loss_gradient"),))
+            narrow = apart.rel_l2 <= ACCUMULATED(epsilon(numpy_dtype(spot.candidate.dtype))) and check.close is None
+            told = Evidence("narrow_gradient" if narrow else "loss_gradient")
+            ruling = Ruling(Verdict.PRECISION if narrow else Verdict.DIFFERS, figures, (told,))
             return Suspicion(root, Phase.LOSS, value_at(spot, gradient=True), ruling, measured=check.measured)
         if any(map(self.settler.randomness.takes_numbers, suspects)):
             return None  # other numbers were drawn there: what is sent is judged by its distribution
         if check.close is None:
             rounding = self.settler.rounding(suspects, gradient_reader(spot.reference.token), apart)
             if rounding is not None:
-                pair, ours = rounding
-                if ours or recorded:
+                if rounding[1] or recorded:
                     return None
                 # The candidate sends it in another precision; the reference is right.
                 ruling = Ruling(Verdict.PRECISION, figures, (Evidence("narrow_gradient"),))
-                return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
+                return suspicion_of(rounding[0], Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
         if check.close is None and (
             apart.rel_l2 <= GROSS(eps) if recorded else self.is_right(root, uncast=True) is not False
         ):
