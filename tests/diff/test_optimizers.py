@@ -527,3 +527,14 @@ def test_clipping_on_one_side_is_named(kits: Kits) -> None:
     functions = tuple(partial(one.step, optimizer) for one, optimizer in zip(kits, made, strict=True))
     report = padiff.diff(*models, X, optimizers=functions)
     assert all(found.cause is not None and "is 0.25 times" in found.cause for found in report.sources), told(report)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_setting_that_the_weights_do_not_show_yet_is_noted(kits: Kits, steps: int) -> None:
+    """A momentum shows from the second step on: one step was aligned, and nothing told that another one follows."""
+    models = _pair(kits)
+    optimizers = _made(kits, models, "sgd", {"lr": 0.1, "momentum": 0.9}, {"lr": 0.1, "momentum": 0.8})
+    report = padiff.diff(*models, X, optimizers=optimizers, steps=steps, loss=_mean_square)
+    noted = [note.data["name"] for note in report.notes if note.kind == "optimizer_setting"]
+    assert report.aligned is (steps == 1), str(report)
+    assert noted == ["momentum"] * (steps == 1), str(report)

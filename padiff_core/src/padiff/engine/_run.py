@@ -30,6 +30,7 @@ from padiff.judging import (
     measures_of,
     merged_notes,
     naming_notes,
+    notes_of_optimizers,
     parameter_findings,
     part_notes,
     reordered_notes,
@@ -37,6 +38,7 @@ from padiff.judging import (
     special_notes,
     step_both,
     unregistered_notes,
+    without_settings_seen,
 )
 from padiff.parameters import Correspondence, Specials, held_of, transfer
 from padiff.progress import Progress
@@ -278,6 +280,8 @@ class Run:
         updates, moved = step_both(sides, self.given, known, trace, step, ignored, self.rule, self.measures)
         self.idle = not moved and self.idle is not False
         self.outcome.add(updates, judge.alignment)
+        for note in notes_of_optimizers(self.given, known) if moved and not updates else ():
+            self.outcome.notes += [] if note in self.outcome.notes else [note]
         left = {path: trace.array(key) for path, key in trace.buffers.items() if path not in trace.rewritten}
         fits = {path: one for path, one in left.items() if one.shape == self.reference.about.parameters[path].shape}
         self.reference.assign(fits)
@@ -292,6 +296,7 @@ class Run:
             outcome.findings = self.padding.in_loss(outcome.findings, loss=self.given[0].loss)
         if self.correspondence is not None:
             outcome.notes += special_notes(self.correspondence, copied=options.transfer, backward=options.backward)
+        outcome.notes = without_settings_seen(outcome.notes, outcome.findings)
         if self.idle:
             outcome.notes.append(Note("idle_optimizers"))
         for said in self.measures.trouble:

@@ -29,6 +29,7 @@ from padiff.judging._notes import (
     reordered_notes,
     unregistered_notes,
 )
+from padiff.judging._optimizer_notes import notes_of_optimizers
 from padiff.judging._optimizer_step import rate_between, shown_setting, step_both
 from padiff.judging._parameters import constant_notes, is_close, is_ignored, parameter_findings, special_notes
 from padiff.judging._parts import Ignored, part_notes

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from padiff.alignment import Alignment
-from padiff.judging._optimizer_step import contrast, numbers_of
+from padiff.judging._optimizer_notes import unlike_settings
+from padiff.judging._optimizer_step import numbers_of
 from padiff.judging._recorded._computed_in import Types, types_of
 from padiff.judging._recorded._levels import cast_of
 from padiff.judging._recorded._meter import Meter
@@ -49,28 +50,9 @@ def unlike_buffers(meter: Meter, known: Correspondence) -> Iterator[Note]:
         yield Note("buffers_differ", {"paths": apart})
 
 
-def unlike_settings(meter: Meter, link: Link) -> dict[str, Any]:
+def unlike_numbers(meter: Meter, link: Link) -> dict[str, Any]:
     """Return the numbers that differ among what both sides' optimizers step a parameter with, by name."""
-    return _unlike(meter, link, numbers_of)
-
-
-def _unlike(meter: Meter, link: Link, counts: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return the settings of both sides' optimizers that differ, as far as they count, by name."""
-    ours, theirs = (found or {} for found in meter.settings(link))
-    shared = [name for name in ours if counts(ours[name]) and counts(theirs.get(name))]
-    cause = contrast({name: ours[name] for name in shared}, {name: theirs[name] for name in shared}, None)
-    return {} if cause is None else dict(cause.parameters)
-
-
-def setting_notes(meter: Meter, known: Correspondence) -> Iterator[Note]:
-    """Yield a note on each number or switch that differs among the optimizers' settings, of whatever parameters."""
-    for _, link in known.links:
-        for name, both in _unlike(meter, link, _is_plain).items() if link.differentiated and not link.buffer else ():
-            yield Note("optimizer_setting", {"name": name, **both})
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, bool) or bool(numbers_of(value))
+    return unlike_settings(meter.settings(link), numbers_of)
 
 
 def without_settings_seen(notes: Sequence[Note], found: Sequence[Finding]) -> list[Note]:

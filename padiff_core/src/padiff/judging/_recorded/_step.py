@@ -18,6 +18,7 @@ from padiff.judging._findings import at_home, merged
 from padiff.judging._gathered import Gathered
 from padiff.judging._metrics import Measures
 from padiff.judging._notes import new_notes, notes_of, other_bytes
+from padiff.judging._optimizer_notes import setting_notes
 from padiff.judging._parameters import constant_notes, parameter_findings
 from padiff.judging._parts import part_notes
 from padiff.judging._recorded._alike import likened_here
@@ -44,7 +45,6 @@ from padiff.judging._recorded._outcomes import outcomes, with_first
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._penalty import of_penalty, without_decay
 from padiff.judging._recorded._script_notes import (
-    setting_notes,
     unlike_buffers,
     unlike_casts,
     unlike_scripts,
@@ -144,7 +144,7 @@ class Recorded(Gathered):
                 self.notes, self.dropped, self.last = kept
                 return self.gather(*given, settled=False)
             self.stepped |= all(trace.updated and trace.stepped_at is not None for trace in traces)
-        self._settings(() if differed else found, [*setting_notes(meter, known)])
+        self._settings(() if differed else found, [*setting_notes(meter.settings, known)])
         for path, apart in gradients_apart(meter, known) if why is None else ():
             self.sent[path] = max(self.sent.get(path, 0.0), apart)
         found = else_of_changed_weights(found, known)

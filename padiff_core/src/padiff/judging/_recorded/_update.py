@@ -23,7 +23,7 @@ from padiff.judging._recorded._given_gradients import (
 )
 from padiff.judging._recorded._levels import together
 from padiff.judging._recorded._meter import Meter
-from padiff.judging._recorded._script_notes import unlike_settings
+from padiff.judging._recorded._script_notes import unlike_numbers
 from padiff.judging._recorded._step_sums import is_left_by_several, step_sums
 from padiff.judging._recorded._two_steps import Step
 from padiff.judging._sizes import Size, elements, norm_of
@@ -91,12 +91,12 @@ def of_recorded_update(
             moved = averages_of(meter, link, stepped, size.eps) if is_scripts(link, meter) else None
             if moved is None or not moved.alike:
                 finding = _finding(match, link, size, done, step)
-                if done is not None and done.by_rounding and not unlike_settings(meter, link):
+                if done is not None and done.by_rounding and not unlike_numbers(meter, link):
                     by_chance[link] = done.reaches(longest_step(meter, match))
                 found.append((link, finding if moved is None else attrs.evolve(finding, cause=moved.cause)))
         elif size.close is None and done is not None:
             sent = meter.of_link(link, "arrived")
-            apart, contrasts = size.eps if sent is None else sent.error, bool(unlike_settings(meter, link))
+            apart, contrasts = size.eps if sent is None else sent.error, bool(unlike_numbers(meter, link))
             if done.is_another(max(apart, kept), contrasts=contrasts):
                 near.append((link, _finding(match, link, size, done, step)))
     if 2 * len(near) > len(links):  # by chance a few are
@@ -263,7 +263,7 @@ def _step(meter: Meter, match: UnitMatch, link: Link, eps: float) -> Step | None
     if started is None or ended is None or started[0].shape != ended[0].shape:
         return None
     rates = [numbers_of((found or {}).get("lr", 1)) for found in meter.settings(link)]
-    alone = "lr" in unlike_settings(meter, link) and len(rates[0]) == len(rates[1]) == 1
+    alone = "lr" in unlike_numbers(meter, link) and len(rates[0]) == len(rates[1]) == 1
     rate = rates[1][0] / (rates[0][0] or math.inf) if alone else 1.0
     given = (elements(one) for one in meter.held(link, "arrived"))
     sent = [one for one in given if one is not None and one.shape == started[0].shape]
@@ -301,7 +301,7 @@ def _exceeds(
     """
     sent = meter.of_link(link, "arrived")
     noise = max(size.eps, 0.0 if sent is None else sent.error)
-    unlike = bool(unlike_settings(meter, link))
+    unlike = bool(unlike_numbers(meter, link))
     least, times = (UNSETTLED(size.eps), FLOORS) if unlike else (ACCUMULATED(size.eps), ACCUMULATION)
     least = max(least, shared, times * earlier)
     allowed = max(least, ACCUMULATION * math.sqrt(noise))
