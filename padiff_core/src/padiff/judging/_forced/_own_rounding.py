@@ -70,7 +70,9 @@ class Narrow:
             return False
         wide, own = (self._runs(asked.pair, dtype).values(asked.read)[1] for dtype in ("float64", None))
         wide = asked.truth if wide is None else wide  # it does not run so with the casts in its code
-        return wide is not None and own is not None and not difference(wide, own).rel_l2 <= most
+        if wide is None or own is None or wide.shape != own.shape:
+            return False
+        return not difference(wide, own).rel_l2 <= most
 
     def _noise(self, asked: Question, wide: float, *, ours: bool) -> float | None:
         """Return what one side rounds, relative L2: in its kernels, or all that follows from no input; else None."""

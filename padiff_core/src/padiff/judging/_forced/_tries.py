@@ -139,7 +139,7 @@ def _taken_beside(state: State, ours: Sequence[Call], call: Call, index: int) ->
         given = [leaf.token for leaf in one.inputs]
         for place, token in enumerate(given) if len(given) == len(others) + 1 else ():
             rest = zip((*given[:place], *given[place + 1 :]), others, strict=True)
-            if all(ours in state.right.get(theirs, ()) for ours, theirs in rest):
+            if all(mine in state.right.get(yours, ()) for mine, yours in rest):
                 found.add(token)
     alone = {one.inputs[0].token for one in ours if not others and called_alike(one, call)}
     return found | (alone if len(alone) == 1 else set())
