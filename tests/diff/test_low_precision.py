@@ -318,3 +318,22 @@ def test_a_loss_is_held_to_the_type_of_what_it_is_made_of(types: tuple[torch.dty
     losses = (lambda y: (y.float() ** 2).mean(), lambda y: (y.float() ** 2).mean() * share)
     report = padiff.diff(*models, (given[0],), candidate_inputs=(given[1],), loss=losses)
     assert [str(one.what) for one in report.sources] == ["loss"] * (share != 1), str(report)
+
+
+@pytest.mark.parametrize(("rate", "decay"), [(0.05, 0.0), (0.05, 0.1), (2.0, 0.0)])
+def test_a_step_is_held_to_the_type_of_the_weights(rate: float, decay: float) -> None:
+    """Weights in bfloat16 are rounded once more by each step: every such comparison with optimizers was not aligned."""
+    models = []
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.manual_seed(0)
+        models.append(torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).to(dtype))
+    both = zip(models, ((0.05, 0.0), (rate, decay)), strict=True)
+    optimizers = tuple(torch.optim.SGD(model.parameters(), lr, weight_decay=own) for model, (lr, own) in both)
+    given = [torch.from_numpy(X).to(model[0].weight.dtype) for model in models]
+    report = padiff.diff(*models, (given[0],), candidate_inputs=(given[1],), optimizers=optimizers, steps=2)
+    assert [str(one.what) for one in report.sources] == ["step of 4 parameters"] * (2 if rate == 2.0 else 0), str(
+        report
+    )
+    assert ("lr: 0.05 in the reference, 2.0 in the candidate" in str(report)) is (rate == 2.0), str(report)
+    noted = [note.data["name"] for note in report.notes if note.kind == "optimizer_setting"]
+    assert noted == ["weight_decay"] * bool(decay), str(report)

@@ -203,7 +203,8 @@ def _judge(
 ) -> Finding | None:
     ours, theirs = values
     apart = difference(ours, theirs)
-    if apart.equal or (rule(ours, theirs) if rule else apart.rel_l2 <= EXACT(epsilon(ours.dtype))):
+    rounded = max(EXACT(epsilon(ours.dtype)), epsilon(theirs.dtype))  # once, to a narrower type that the candidate has
+    if apart.equal or (rule(ours, theirs) if rule else apart.rel_l2 <= rounded):
         return None
     moved = difference(ours, before)
     if rule is None and apart.rel_l2 <= ACCUMULATED(epsilon(ours.dtype)) * moved.rel_l2:
