@@ -258,7 +258,9 @@ class Turned(torch.nn.Module):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("types", [(torch.float32, torch.bfloat16), (torch.float16, torch.float32)])
+@pytest.mark.parametrize(
+    "types", [(torch.float32, torch.bfloat16), (torch.float16, torch.float32), (torch.float16, torch.bfloat16)]
+)
 @pytest.mark.parametrize("base", [10000.0, 8000.0])
 def test_a_model_of_a_narrower_type_casts_its_tables_to_it(base: float, types: Any, packed: bool) -> None:
     """In float64 they are rounded still, as were packed weights: right ports were sources, in all their own code."""

@@ -15,7 +15,7 @@ from padiff.judging._parts import SHOWN, Ignored, holders_of, part_finding, part
 from padiff.judging._sizes import size_of
 from padiff.judging._tolerance import Rule
 from padiff.kinds import Part
-from padiff.numerics import SAME, Array, difference, is_suspect, reordered, reorderings, same_numbers
+from padiff.numerics import SAME, Array, difference, epsilon, is_suspect, reordered, reorderings, same_numbers
 from padiff.parameters import Correspondence, Held, HeldUnit, Link, PartAlone, UnitMatch, canonical
 from padiff.paths import joined
 from padiff.report import Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
@@ -251,7 +251,7 @@ def is_close(ours: Array, theirs: Array, rule: Rule | None) -> bool:
     """Return whether values are equal by the user's own rule, or without one but for rounding."""
     if rule is not None:
         return rule(ours, theirs)
-    narrower, wider = (theirs, ours) if theirs.dtype.itemsize < ours.dtype.itemsize else (ours, theirs)
+    wider, narrower = sorted((ours, theirs), key=lambda one: (epsilon(one.dtype), -one.dtype.itemsize))
     if narrower.dtype != wider.dtype and np.array_equal(narrower, wider.astype(narrower.dtype)):
         return True  # as near as the narrower dtype allows
     return not is_suspect(difference(ours, theirs), narrower.dtype)

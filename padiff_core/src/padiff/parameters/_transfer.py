@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from padiff.numerics import Array
+from padiff.numerics import Array, epsilon
 from padiff.parameters._alone import parts_alone
 from padiff.parameters._links import Link, SpecialLink
 from padiff.parameters._roles import UnitMatch
@@ -76,7 +76,8 @@ def transfer(matches: Iterable[UnitMatch], reference: Holder, candidate: Holder)
         In a type that is too narrow for the parts of a packed parameter, a run in a wider one would miss their digits.
         """
         known = waiting[path] if path in waiting else candidate.value(path)
-        dtype = known.dtype if like is None else np.promote_types(known.dtype, like.dtype)
+        narrow = like is not None and epsilon(known.dtype) > epsilon(like.dtype)
+        dtype = np.promote_types(like.dtype, np.float32) if like is not None and narrow else known.dtype
         if path not in own or known.dtype != dtype:
             waiting[path] = np.array(known, dtype, order="C")
             own.add(path)
