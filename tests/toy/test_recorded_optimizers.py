@@ -421,8 +421,8 @@ class Centred(rows.Module):
 class Adaptive(rows.SGD):
     """Adam, by hand."""
 
-    def __init__(self, parameters: Any, rate: float, power: float = 0.5) -> None:
-        super().__init__(parameters, rate)
+    def __init__(self, parameters: Any, lr: float, power: float = 0.5) -> None:
+        super().__init__(parameters, lr)
         self.power, self.count = power, 0
         self.kept = [[np.zeros_like(one.data) for _ in range(2)] for one in self.parameters]
 
@@ -435,23 +435,28 @@ class Adaptive(rows.SGD):
             one.data[...] = one.data - self.lr * mean / (1 - 0.9**self.count) / length
 
 
-@pytest.mark.parametrize("power", [0.5, 0.45])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_gradient_that_is_rounding_alone_makes_a_step_of_any_length(tmp_path: Path, seed: int, power: float) -> None:
-    """Beside the epsilon that is added, too: in some step one side's was longer by far, and a source."""
+def _centred(folder: Path, seed: int, *settings: dict[str, float], kind: Any, told: bool) -> padiff.Report:
+    """Compare two scripts that step by an optimizer of a kind, with settings of its own each; ``told`` to padiff."""
     np.random.seed(seed)
     models = Centred(other=False), Centred(other=True)
     padiff.transfer(*models)
-    for model, name, own in zip(models, "ab", (0.5, power), strict=True):
-        optimizer, rng = Adaptive(model.parameters(), 0.01, own), np.random.default_rng(seed)
-        with padiff.record(model, tmp_path / name, optimizer=optimizer) as recorder:
+    for model, name, own in zip(models, "ab", settings, strict=True):
+        optimizer, rng = kind(model.parameters(), **{"lr": 0.01, **own}), np.random.default_rng(seed)
+        with padiff.record(model, folder / name, optimizer=optimizer if told else None) as recorder:
             for _ in range(6):
                 optimizer.clear()
                 y = model(rows.Tensor(rng.standard_normal((5, 6)).astype(np.float32)))
                 functional.sigmoid(y).sum().backward()
                 optimizer.step()
                 recorder.step()
-    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    return padiff.compare(folder / "a", folder / "b")
+
+
+@pytest.mark.parametrize("power", [0.5, 0.45])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_gradient_that_is_rounding_alone_makes_a_step_of_any_length(tmp_path: Path, seed: int, power: float) -> None:
+    """Beside the epsilon that is added, too: in some step one side's was longer by far, and a source."""
+    report = _centred(tmp_path, seed, *({"power": own} for own in (0.5, power)), kind=Adaptive, told=True)
     assert report.aligned is (power == 0.5), str(report)
     assert len(report.sources) == (power != 0.5), str(report)
 
@@ -473,20 +478,8 @@ class Lion(rows.SGD):
 def test_signs_of_what_is_rounding_alone_are_no_second_source(
     tmp_path: Path, seed: int, fault: dict[str, float]
 ) -> None:
-    np.random.seed(seed)
-    models = Centred(other=False), Centred(other=True)
-    padiff.transfer(*models)
-    for model, name, own in zip(models, "ab", ({}, fault), strict=True):
-        optimizer = Lion(model.parameters(), **{"lr": 0.01, "momentum": 0.99, "weight_decay": 1.0, **own})
-        rng = np.random.default_rng(seed)
-        with padiff.record(model, tmp_path / name) as recorder:
-            for _ in range(6):
-                optimizer.clear()
-                y = model(rows.Tensor(rng.standard_normal((5, 6)).astype(np.float32)))
-                functional.sigmoid(y).sum().backward()
-                optimizer.step()
-                recorder.step()
-    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    settings = {"momentum": 0.99, "weight_decay": 1.0}
+    report = _centred(tmp_path, seed, settings, {**settings, **fault}, kind=Lion, told=False)
     assert report.aligned is (not fault), str(report)
     assert [one.candidate.path for one in report.sources] == ["inner"] * bool(fault), str(report)
 
