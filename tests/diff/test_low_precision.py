@@ -307,9 +307,15 @@ def test_what_a_narrow_type_does_not_hold_is_no_precision(dtype: torch.dtype, ca
 
 
 @pytest.mark.parametrize(
-    "types", [(torch.float32, torch.bfloat16), (torch.float32, torch.float16), (torch.float64, torch.float32)]
+    "types",
+    [
+        (torch.float32, torch.bfloat16),
+        (torch.bfloat16, torch.bfloat16),
+        (torch.float32, torch.float16),
+        (torch.float64, torch.float32),
+    ],
 )
-@pytest.mark.parametrize("share", [1.0, 1.1])
+@pytest.mark.parametrize("share", [1.0, 1.015, 1.1])
 def test_a_loss_is_held_to_the_type_of_what_it_is_made_of(types: tuple[torch.dtype, torch.dtype], share: float) -> None:
     """Of the same output, rounded to the narrower type: every such comparison with a loss was not aligned."""
     models = []
@@ -320,6 +326,28 @@ def test_a_loss_is_held_to_the_type_of_what_it_is_made_of(types: tuple[torch.dty
     losses = (lambda y: (y.float() ** 2).mean(), lambda y: (y.float() ** 2).mean() * share)
     report = padiff.diff(*models, (given[0],), candidate_inputs=(given[1],), loss=losses)
     assert [str(one.what) for one in report.sources] == ["loss"] * (share != 1), str(report)
+    assert all("test_low_precision.py" in str(one.candidate.location) for one in report.sources), str(report)
+
+
+@pytest.mark.parametrize("types", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)])
+@pytest.mark.parametrize("slip", [0.0, 0.02])
+def test_what_a_loss_holds_may_be_rounded(types: tuple[torch.dtype, torch.dtype], slip: float) -> None:
+    """Targets and advantages in a narrower type: of a loss that these nearly cancel, rounding is a percent."""
+    generator = torch.Generator().manual_seed(2)
+    targets, advantages = (torch.randn(*X.shape[:-1], 4, generator=generator) for _ in range(2))
+    held = [(targets.to(dtype), advantages.to(dtype)) for dtype in types]
+    models = []
+    for dtype in types:
+        torch.manual_seed(0)
+        models.append(torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).to(dtype))
+    given = [torch.from_numpy(X).to(types[1]).to(dtype) for dtype in types]
+
+    def loss(y: torch.Tensor, wanted: torch.Tensor, gained: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        return ((y - wanted) ** 2).mean() * 0.1 - (torch.softmax(y * scale, -1) * (gained - gained.mean())).mean()
+
+    losses = (lambda y: loss(y, *held[0]), lambda y: loss(y, *held[1], 1 + slip * 5))
+    report = padiff.diff(*models, (given[0],), candidate_inputs=(given[1],), loss=losses)
+    assert [one.phase.value for one in report.sources] == ["loss"] * bool(slip), str(report)
 
 
 @pytest.mark.parametrize(("rate", "decay"), [(0.05, 0.0), (0.05, 0.1), (2.0, 0.0)])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import attrs
 import numpy as np
 
 from padiff.alignment import Alignment, Pair, first_step
-from padiff.forcing import Forced, Spot
+from padiff.forcing import Forced, Given, Spot
 from padiff.judging._causes import cause_between
 from padiff.judging._findings import finding_at, place_of
 from padiff.judging._likeness import likeness_of_inputs
@@ -19,7 +20,18 @@ from padiff.judging._shapes import described, other_shape, sides_described, with
 from padiff.judging._sizes import Held
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
-from padiff.numerics import LOSS, NEGLIGIBLE, SAME, VANISHES, Array, difference, epsilon_of, is_float, product_norm
+from padiff.numerics import (
+    LOSS,
+    NEGLIGIBLE,
+    SAME,
+    VANISHES,
+    Array,
+    difference,
+    epsilon_of,
+    epsilon_of_number,
+    is_float,
+    product_norm,
+)
 from padiff.report import SIDES, Cause, Evidence, Figures, Finding, Note, Phase, Place, Verdict, What
 from padiff.trace import Leaf, Trace
 
@@ -116,21 +128,20 @@ def loss_finding(
 
     One whose terms cancel (a critic's, an advantage's) is held to what these make of it: to first order each output
     times its gradient, of the reference's ``trace``, in whatever call of a script's.
-    Both may have been computed in a narrower type: what float32 holds exactly was, but for one number in 2^29. The
-    ``places`` are those of the functions that make it, where these are known.
+    Both may have been computed in float32: what that holds exactly was, but for one number in 2^29.
+    The ``places`` are those of the functions that make it, where these are known.
     """
     ours, theirs = losses
     if ours is None or theirs is None:
         return
     error, single = abs(ours - theirs), epsilon_of("float32")
-    eps = epsilon_of(*(leaf.dtype for call in (root.reference, root.candidate) for leaf in call.outputs)) or single
-    with np.errstate(over="ignore"):
-        narrow = all(float(np.float32(loss)) == loss for loss in (ours, theirs))
-    bound = max(LOSS(max(eps, single) if narrow else eps), VANISHES * outputs)
+    eps = epsilon_of_outputs(root) or single
+    computed = min(single, epsilon_of_number(ours), epsilon_of_number(theirs))
+    bound = max(LOSS(max(eps, computed)), VANISHES * outputs)
     if (
         rule(np.asarray(ours), np.asarray(theirs))
         if rule
-        else error <= bound * max(abs(ours), abs(theirs), *_terms(trace))
+        else error <= bound * max(abs(ours), abs(theirs), *loss_terms(trace))
     ):
         return
     around = places or (place_of(root.reference, stack=False), place_of(root.candidate, stack=False))
@@ -146,7 +157,27 @@ def loss_finding(
     )
 
 
-def _terms(trace: Trace) -> Iterator[float]:
+def of_one_loss(found: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings, with one source of all that a loss makes, its number and its gradients: it is one function."""
+    found = list(found)
+    made = [one for one in found if one.source and one.phase is Phase.LOSS]
+    first = next((one for one in made if one.what.kind == "loss"), made[0] if made else None)
+    for one in found:
+        yield attrs.evolve(one, source=False) if one.phase is Phase.LOSS and one is not first else one
+
+
+def epsilon_of_outputs(pair: Pair) -> float:
+    """Return the largest machine epsilon of what either call gives, as it was recorded; 0 of nothing."""
+    return epsilon_of(*(leaf.dtype for call in (pair.reference, pair.candidate) for leaf in call.outputs))
+
+
+def places_of_losses(given: tuple[Given, Given]) -> tuple[Place, Place]:
+    """Return where the functions that make the losses are defined."""
+    ours, theirs = (Place("", location=one.loss_location) for one in given)
+    return ours, theirs
+
+
+def loss_terms(trace: Trace) -> Iterator[float]:
     """Yield how large the terms are, root of the sum of squares, that each output makes of the loss."""
     for leaf in (leaf for call in trace.tops for leaf in call.outputs):
         value, gradient = trace.value(leaf), trace.gradient(leaf)

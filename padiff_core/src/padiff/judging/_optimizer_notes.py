@@ -1,4 +1,4 @@
-"""Say which settings of two optimizers differ, of whatever parameters: that of one weight need not show it."""
+"""Say which settings of two optimizers differ: a step or two, or a narrow type, may hide what they change."""
 
 from __future__ import annotations
 

@@ -49,6 +49,7 @@ from padiff.numerics._rounding import (
     disturbances,
     epsilon,
     epsilon_of,
+    epsilon_of_number,
     is_coarse,
     is_suspect,
     narrowest,

@@ -257,6 +257,13 @@ def epsilon_of(*dtypes: str) -> float:
     return max((epsilon(numpy_dtype(name)) for name in dtypes), default=0.0)
 
 
+def epsilon_of_number(value: float) -> float:
+    """Return the machine epsilon of the narrowest type that holds a number exactly: was it rounded to that?"""
+    known = (numpy_dtype(name) for name in (*_NARROW.values(), "float32", "float64"))
+    with np.errstate(over="ignore"):
+        return max((epsilon(one) for one in known if float(np.asarray(value, one)) == value), default=0.0)
+
+
 def narrowest(few: Array) -> str | None:
     """Return the type, narrower than float32, that a sample of values was rounded to; None where to none.
 

@@ -10,7 +10,15 @@ import attrs
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import Given, Side, Spot, is_recorded
 from padiff.judging._compared import compared_calls, downstream, matching_of, missing_path, missing_paths
-from padiff.judging._ends import differing_where, loss_finding, makes_the_loss, unlike_inputs, unmatched_outputs
+from padiff.judging._ends import (
+    differing_where,
+    loss_finding,
+    makes_the_loss,
+    of_one_loss,
+    places_of_losses,
+    unlike_inputs,
+    unmatched_outputs,
+)
 from padiff.judging._findings import at_home, finding_of, merged, with_location
 from padiff.judging._forced._cause_search import with_uncalled_named
 from padiff.judging._forced._harmless import harmless, hidden_alone, is_hidden
@@ -38,7 +46,7 @@ from padiff.numerics import Array, difference
 from padiff.options import DiffOptions
 from padiff.parameters import Correspondence
 from padiff.recording import Task
-from padiff.report import Figures, Finding, FreeRuns, Note, Phase, Place, Transfer, Verdict
+from padiff.report import Figures, Finding, FreeRuns, Note, Phase, Transfer, Verdict
 from padiff.trace import Description, Trace, contrasts, samples_otherwise, temporary_store
 
 
@@ -104,8 +112,8 @@ class Outcome(Gathered):
             found = self.judged(suspicions, known, self.findings, step)
         found += self._by_setting(suspicions, step)
         rule = rule_of_numbers(self.options.tolerance)
-        places = Place("", location=self.given[0].loss_location), Place("", location=self.given[1].loss_location)
-        found += loss_finding((trace.loss, judge.forced.loss), trace, root, rule, step, places=places)
+        losses = trace.loss, judge.forced.loss
+        found += loss_finding(losses, trace, root, rule, step, places=places_of_losses(self.given))
         sources = {one.candidate.path for one in found if one.source}
         found += (
             attrs.evolve(one, source=one.candidate.path in ("", None) or one.candidate.path not in sources)
@@ -113,7 +121,7 @@ class Outcome(Gathered):
         )
         operations = {pair.candidate.path for pair in judge.alignment.pairs if pair.candidate.module.operation}
         inputs = unlike_inputs(judge.forced, partial(_given_at, trace, theirs), step)
-        found = [*inputs, *_of_one_loss(merged(found, operations))]
+        found = [*inputs, *of_one_loss(merged(found, operations))]
         self.findings += found
         sent = trace.gradients or trace.parameter_gradients or judge.forced.reached
         if self.options.phase == "both" and not (sent or found):
@@ -172,7 +180,7 @@ class Outcome(Gathered):
             return
         known_random, by_code = Verdict.STOCHASTIC in verdicts, self._is_drawn_by_code(judge)
         chance = known_random or by_code
-        ends = Ends(judge.alignment)
+        ends = Ends(judge.alignment, traces[0])
         proof = prove(sides, tasks, Runs(*traces), ends, random=chance, judge=None if known_random else judge)
         proof = without_casts(proof, judge)
         if proof.by == "random" and is_recorded(sides[0]):
@@ -192,7 +200,7 @@ class Outcome(Gathered):
                 wholes = Gradients(judge.alignment, known.matches)
                 proof = without_casts(prove(sides, tasks, Runs(traces[0], free), wholes, random=chance), judge)
         if proof.gap is not None:
-            self.findings.append(unexplained_finding(proof, step))
+            self.findings.append(unexplained_finding(proof, step, places_of_losses(self.given)))
         elif self.options.backward and (again := recomputed_otherwise(sides, tasks, traces, judge.alignment, step)):
             self._tell([again], judge.alignment)
         elif first:
@@ -315,15 +323,6 @@ class Outcome(Gathered):
             settled=known.settled,
             buffers=len({x.candidate.parameter.path for _, x in known.links if x.candidate.parameter.buffer}),
         )
-
-
-def _of_one_loss(found: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield findings, with one source of all that a loss makes, its number and its gradients: it is one function."""
-    found = list(found)
-    made = [one for one in found if one.source and one.phase is Phase.LOSS]
-    first = next((one for one in made if one.what.kind == "loss"), made[0] if made else None)
-    for one in found:
-        yield attrs.evolve(one, source=False) if one.phase is Phase.LOSS and one is not first else one
 
 
 def _effects(reference: Trace, candidate: Trace) -> Iterator[Note]:

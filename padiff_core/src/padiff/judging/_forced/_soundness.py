@@ -11,7 +11,7 @@ and the chain of them: there the reference's response comes first, which is chea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import le
 from typing import Any
@@ -21,20 +21,30 @@ import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import Side, is_recorded
+from padiff.judging._ends import epsilon_of_outputs
 from padiff.judging._findings import finding_at
 from padiff.judging._forced._distributions import SEEDS, differ, flat
+from padiff.judging._forced._free_runs import Sides, Tasks, both_runs, ends_of, tried
 from padiff.judging._forced._judge import Judge
 from padiff.judging._forced._merged_rounding import rounded_otherwise
 from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question, narrower_given
 from padiff.judging._forced._settle import Settler
 from padiff.judging._forced._wholes import Ends, Gap, Response, Runs, Wholes, worst
-from padiff.numerics import CONSTANT, FLOORS, GROSS, SAME, VANISHES, are_random, epsilon, epsilon_of, is_coarse
+from padiff.numerics import (
+    CONSTANT,
+    FLOORS,
+    GROSS,
+    SAME,
+    VANISHES,
+    are_random,
+    difference,
+    epsilon,
+    epsilon_of,
+    is_coarse,
+)
 from padiff.recording import Task
-from padiff.report import By, Evidence, Figures, Finding, Phase, Verdict, What
-from padiff.trace import Trace, ValueStore, temporary_store
-
-Sides = tuple[Side, Side]
-Tasks = tuple[Task, Task]
+from padiff.report import By, Evidence, Figures, Finding, Phase, Place, Verdict, What
+from padiff.trace import Trace, temporary_store
 
 
 @attrs.frozen
@@ -83,7 +93,7 @@ def prove(
         return proof
     still = attrs.evolve(first, evaluating=True), attrs.evolve(second, evaluating=True)
     with temporary_store() as store:
-        evaluated = _both(sides, still, store, wholes)
+        evaluated = both_runs(sides, still, store)
         runs = () if evaluated is None else (evaluated.reference, evaluated.candidate)
         if evaluated is None or any(map(_is_random, sides, still, runs)):
             return Proof("random", proof.native, proof.native, proof.native)
@@ -93,10 +103,12 @@ def prove(
 def without_casts(proof: Proof, judge: Judge) -> Proof:
     """Return what is proven where one model has a narrower type than the other: with the casts to it in their code out.
 
-    These round in float64 as well, as the model's type makes its code do.
+    These round in float64 as well, as the model's type makes its code do. A loss that leaps there is not made by them.
     """
     pairs = judge.alignment.pairs
-    if proof.gap is None or not any(map(narrower_given, pairs)) or not judge.is_right(pairs[0], uncast=True):
+    if proof.gap is None or (proof.gap.phase is Phase.LOSS and proof.by == "float64"):
+        return proof
+    if not any(map(narrower_given, pairs)) or not judge.is_right(pairs[0], uncast=True):
         return proof
     return attrs.evolve(proof, by="float64", figure=CONSTANT(0.0), gap=None)
 
@@ -149,14 +161,17 @@ def of_one_distribution(sides: Sides, tasks: Tasks, proof: Proof, ends: Ends) ->
     return proof
 
 
-def unexplained_finding(proof: Proof, step: int) -> Finding:
-    """Write what no rounding and no source explains as a finding: its place is the smallest region that holds it."""
+def unexplained_finding(proof: Proof, step: int, losses: tuple[Place, Place]) -> Finding:
+    """Write what no rounding and no source explains as a finding: its place is the smallest region that holds it.
+
+    ``losses`` are the places of the functions that make these: where a loss leaps, each is made of the same outputs.
+    """
     assert proof.gap is not None
     assert proof.pair is not None
     gap = proof.gap
     figures = {"by": proof.by, "native": proof.native, "bound": proof.bound, "figure": proof.figure}
     wide = proof.figure if proof.by == "float64" else None
-    return finding_at(
+    found = finding_at(
         proof.pair,
         gap.phase,
         gap.what,
@@ -165,6 +180,8 @@ def unexplained_finding(proof: Proof, step: int) -> Finding:
         source=True,
         step=step,
     )
+    by_loss = gap.phase is Phase.LOSS and proof.by == "float64"
+    return attrs.evolve(found, reference=losses[0], candidate=losses[1]) if by_loss else found
 
 
 def unrepeatable_finding(root: Pair, step: int) -> Finding:
@@ -188,7 +205,7 @@ def _explained(
         pair, bound = wholes.leap(native, lone) or wholes.root, wholes.negligible(lone.eps)
         return Proof("infinite", apart, bound, apart, lone, pair)
     with temporary_store() as store:
-        ends = _both(sides, tasks, store, wholes, dtype="float64", ends=True)
+        ends = both_runs(sides, tasks, store, dtype="float64", ends=True)
         if ends is not None:
             widened = _left(gaps, wholes.gaps(ends))
             vanished, figure = max(CONSTANT(0.0), apart / VANISHES), worst(widened)
@@ -201,9 +218,9 @@ def _explained(
             merged = judge and _by_merging(judge, sides[1], tasks[1], ends.candidate, wholes)
             if merged and all(map(merged.explains, widened)):
                 return Proof("float64", apart, merged.bound(largest), figure)
-            wide = _both(sides, tasks, store, wholes, dtype="float64")
+            wide = both_runs(sides, tasks, store, dtype="float64")
             leap = None if wide is None else wholes.leap(wide, largest)
-            if leap is not None:
+            if leap is not None and (largest.phase is not Phase.LOSS or _sent_otherwise(sides, tasks, wholes.root)):
                 return Proof("float64", apart, vanished, figure, largest, leap)
     by: By = "candidate" if is_recorded(sides[0]) and response is None else "disturbed"
     response = _disturbed(sides, tasks, native, wholes) if response is None else response
@@ -213,7 +230,7 @@ def _explained(
     if ends is None:
         # Beside kernels that there are in float32 alone, it leaves what these round.
         with temporary_store() as store:
-            ends = _both(sides, tasks, store, wholes, dtype="float64", narrowing=True, ends=True)
+            ends = both_runs(sides, tasks, store, dtype="float64", narrowing=True, ends=True)
             widened = gaps if ends is None else wholes.gaps(ends)
         if not _beyond(response, widened):
             largest = max(widened, key=lambda gap: gap.rel_l2)
@@ -224,6 +241,21 @@ def _explained(
     largest = max(unexplained, key=lambda gap: gap.rel_l2)
     apart, bound = largest.rel_l2, response.bound(largest)
     return Proof(by, apart, bound, apart, largest, wholes.leap(native, largest) or wholes.root)
+
+
+def _sent_otherwise(sides: Sides, tasks: Tasks, root: Pair) -> bool:
+    """Return whether two losses, in float64, send their outputs gradients that rounding of what they hold explains not.
+
+    What a loss subtracts (an advantage, a baseline) may leave little of it, and most of that may be rounding.
+    """
+    with temporary_store() as store:
+        runs = both_runs(sides, tasks, store, dtype="float64", backward=True)
+        if runs is None:
+            return False
+        leaves = ((root.reference.outputs[a], root.candidate.outputs[b]) for a, b in root.outputs)
+        sent = [(runs.reference.gradient(a), runs.candidate.gradient(b)) for a, b in leaves]
+        apart = [difference(a, b).rel_l2 for a, b in sent if a is not None and b is not None and a.shape == b.shape]
+        return max(apart, default=0.0) > epsilon_of_outputs(root)
 
 
 def _beyond(response: Response, gaps: Sequence[Gap]) -> list[Gap]:
@@ -288,31 +320,6 @@ def _disturbed(sides: Sides, tasks: Tasks, native: Runs, wholes: Wholes) -> Resp
         disturbed = tried(partial(sides[index].record, task, store, values=wholes.backward))
         found = () if disturbed is None else wholes.response(Runs(plain, disturbed))
         return Response({gap.names[0]: gap.rel_l2 for gap in found}, ours=index == 0)
-
-
-def _both(sides: Sides, tasks: Tasks, store: ValueStore, wholes: Wholes, **condition: Any) -> Runs | None:
-    """Run both models freely under a condition; None where one of them does not run so."""
-    found = []
-    for side, task in zip(sides, tasks, strict=True):
-        trace = tried(partial(side.record, attrs.evolve(task, **condition), store, values=wholes.backward))
-        if trace is None:
-            return None
-        found.append(trace)
-    return Runs(*found)
-
-
-def tried(run: Callable[[], Trace]) -> Trace | None:
-    """Return what a run gives, None where the model does not run so."""
-    try:
-        return run()
-    except Exception:  # a kernel without float64, a model without evaluation mode: another way is taken
-        return None
-
-
-def ends_of(side: Side, task: Task, **condition: Any) -> Trace | None:
-    """Return what a model gives under a condition, in its outputs alone; None where it does not run so."""
-    with temporary_store() as store:
-        return tried(partial(side.record, attrs.evolve(task, ends=True, **condition), store, values=False))
 
 
 def _is_random(side: Side, task: Task, trace: Trace) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Forced, Side, is_recorded
 from padiff.judging._findings import finding_at
-from padiff.judging._forced._soundness import ends_of
+from padiff.judging._forced._free_runs import ends_of
 from padiff.judging._forced._wholes import Runs, is_mask
 from padiff.numerics import GROSS, ROUNDING, Array, Threshold, difference, epsilon, is_array
 from padiff.pytree import leaves, map_leaves

@@ -11,10 +11,12 @@ import numpy as np
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import compared_gradients, gradients_of, with_zeros
 from padiff.judging._compared import sampled_difference
+from padiff.judging._ends import epsilon_of_outputs, loss_terms
 from padiff.numerics import (
     ACCUMULATED,
     ACCUMULATION,
     CONSTANT,
+    LOSS,
     NEGLIGIBLE,
     NEGLIGIBLE_GRADIENT,
     ROUNDING,
@@ -23,6 +25,7 @@ from padiff.numerics import (
     difference,
     epsilon,
     epsilon_of,
+    epsilon_of_number,
     parts_apart,
     product_norm,
     relative,
@@ -98,18 +101,20 @@ class Ends:
     backward = False
     negligible = ROUNDING
 
-    def __init__(self, alignment: Alignment) -> None:
+    def __init__(self, alignment: Alignment, trace: Trace | None = None) -> None:
+        """Take the ends of what is aligned; the reference's ``trace`` tells how large the terms of its loss are."""
         self._alignment = alignment
         self.root = alignment.pairs[0]
+        self._terms = max(loss_terms(trace), default=0.0) if trace is not None else 0.0
 
     def gaps(self, runs: Runs) -> list[Gap]:
         """Return how far apart the two models are."""
-        return [*_outputs(self.root.outputs, runs), *_losses(runs)]
+        return [*_outputs(self.root.outputs, runs), *_losses(runs, self._terms)]
 
     def response(self, runs: Runs) -> list[Gap]:
         """Return how far apart two runs of the reference are."""
         same = [(index, index) for index in range(len(runs.reference.outputs))]
-        return [*_outputs(same, runs), *_losses(runs)]
+        return [*_outputs(same, runs), *_losses(runs, self._terms)]
 
     def leap(self, runs: Runs, largest: Gap) -> Pair | None:
         """Return the first matched call, inner ones first, whose own code makes the difference leap; or None: it grows.
@@ -132,7 +137,18 @@ class Ends:
             eps = epsilon_of(*(leaf.dtype for leaf in (*ours.outputs, *theirs.outputs)))
             if made > VANISHES * max(known, CONSTANT(eps), NEGLIGIBLE(eps)):
                 return pair
-        return None
+        return self.root if largest.phase is Phase.LOSS and self._loss_leaps(runs, largest) else None
+
+    def _loss_leaps(self, runs: Runs, loss: Gap) -> bool:
+        """Return whether, in float64, the losses are further apart than what they are made of, and what that rounds.
+
+        Targets and weights that a loss function holds may have been rounded to a model's type, each by up to half an
+        epsilon, either way; and so may the loss itself.
+        """
+        outputs = [gap.rel_l2 for gap in _outputs(self.root.outputs, runs)]
+        losses = (epsilon_of_number(one.loss or 0.0) for one in (runs.reference, runs.candidate))
+        rounded = max(epsilon_of_outputs(self.root), *map(LOSS, losses))
+        return bool(outputs) and loss.rel_l2 > max(VANISHES * max(*outputs, CONSTANT(loss.eps)), rounded)
 
 
 class Gradients:
@@ -213,11 +229,11 @@ def _outputs(matched: Iterable[tuple[int, int]], runs: Runs) -> Iterator[Gap]:
                 yield Gap(Phase.FORWARD, what, apart.rel_l2, apart.max_abs, eps, names, part=True)
 
 
-def _losses(runs: Runs) -> Iterator[Gap]:
+def _losses(runs: Runs, terms: float) -> Iterator[Gap]:
     ours, theirs = runs.reference.loss, runs.candidate.loss
     if ours is not None and theirs is not None:
-        error = abs(ours - theirs)
-        share = 0.0 if error == 0 else error / abs(ours) if ours else float("inf")
+        error, size = abs(ours - theirs), max(abs(ours), terms)
+        share = 0.0 if error == 0 else error / size if size else float("inf")
         eps = epsilon_of(*(str(one.dtype) for one in runs.reference.outputs)) or epsilon_of("float32")
         yield Gap(Phase.LOSS, What("loss"), share, error, eps, (("loss", 0), ("loss", 0)))
 
