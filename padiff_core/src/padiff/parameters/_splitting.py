@@ -6,8 +6,9 @@ block, a norm beside the linear layer behind it.
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from operator import eq
 
 import attrs
 
@@ -17,8 +18,8 @@ from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._groups import LINEAR, as_maps, is_map
 from padiff.parameters._shapes import bare
 from padiff.parameters._units import Held, HeldUnit, Units
-from padiff.paths import joined
-from padiff.trace import Flow, Source, joint_of
+from padiff.paths import joined, parent
+from padiff.trace import Flow, Source, called, joint_of
 
 ADDED = "add"
 """The operation that puts a bias behind a layer."""
@@ -41,10 +42,10 @@ def split_where_left_over(known: Correspondence, flows: tuple[Flow, Flow]) -> tu
     lacking = [some | freed for some, freed in zip(left, attrs.evolve(known, matches=split).linked, strict=True)]
     maps = [set(_maps_without(*one)) for one in zip(sides, flows, lacking, strict=True)]
     ours, theirs = (
-        [part for unit in units for part in _parts(unit, flow, some, maps_there)]
+        [part for unit in units for part in _parts(unit, units, flow, some, maps_there)]
         for units, flow, some, maps_there in zip(sides, flows, lacking, maps[::-1], strict=True)
     )
-    same = (len(ours), len(theirs)) == (len(known.reference), len(known.candidate))
+    same = all(map(eq, (ours, theirs), map(list, sides)))
     return None if same or not all(left) else (ours, theirs)
 
 
@@ -59,7 +60,9 @@ def _maps_without(units: Units, flow: Flow, lacking: set[str]) -> Iterator[tuple
         yield from (one.roles["weight"].shape for one in maps if one.roles["weight"].parameter.path in lacking)
 
 
-def _parts(unit: HeldUnit, flow: Flow, lacking: set[str], maps: set[tuple[int, ...]]) -> Iterator[HeldUnit]:
+def _parts(
+    unit: HeldUnit, units: Units, flow: Flow, lacking: set[str], maps: set[tuple[int, ...]]
+) -> Iterator[HeldUnit]:
     kind = CATALOGUE.get(unit.kind or "")
     inside = {} if kind is None else kind.maps
     if not (unit.loose or inside) or unit.paths.isdisjoint(lacking):
@@ -67,23 +70,40 @@ def _parts(unit: HeldUnit, flow: Flow, lacking: set[str], maps: set[tuple[int, .
     elif inside:
         yield from _maps_of(unit, inside)
     else:
-        yield from as_layers([*parts_of(unit, flow)], flow, maps)
+        beside = [one for one in units if is_map(one) and not one.paths.isdisjoint(lacking)]
+        yield from as_layers([*parts_of(unit, flow)], flow, maps, beside)
 
 
-def as_layers(parts: Units, flow: Flow, maps: set[tuple[int, ...]]) -> Iterator[HeldUnit]:
-    """Yield parts, or stacks, those as layers that make one of some maps with their like: gates that take the same."""
+def as_layers(parts: Units, flow: Flow, maps: set[tuple[int, ...]], beside: Units = ()) -> Iterator[HeldUnit]:
+    """Yield parts, or stacks, those as layers that make one of some maps with what takes the same, all or alike.
 
-    def like(part: HeldUnit) -> tuple[object, ...]:
-        held = max(part.roles.values(), key=lambda held: len(held.shape))
-        return held.shape, next((flow.takes[path] for path in held.parameter.paths if path in flow.takes), None)
-
-    counts = Counter(map(like, parts))
+    Gates, queries and keys; what takes the same may be layers ``beside`` them, too.
+    """
+    taken = grouped([*parts, *beside], lambda part: _taken(part, flow))
     for part in parts:
+        together = taken[_taken(part, flow)]
+        if not part.name and any(parent(one.module.path) == part.module.path for one in together if one.module.path):
+            part = attrs.evolve(part, name=next(iter(part.roles)))  # beside them in its module, which is no layer then
+        shapes = [_largest(one).shape for one in together]
+        alike = shapes.count(_largest(part).shape)
         used = (one for one in as_maps(part, split=True) if lies_as_used(one.roles["weight"], flow) is not False)
-        ways = [(one, one.roles["weight"].shape) for one in used]
-        fit = [one for one, (rows, width) in ways if {(rows, width), (rows * counts[like(part)], width)} & maps]
+        fit = []
+        for one in used:
+            rows, width = one.roles["weight"].shape
+            all_rows = sum(math.prod(shape) // width for shape in shapes if width in shape)
+            fit += [one] if {(rows, width), (rows * alike, width), (all_rows, width)} & maps else []
         # Where both ways of a matrix that is not square fit some map, the dataflow tells which one it is.
         yield fit[0] if len({one.roles["weight"].shape for one in fit}) == 1 else part
+
+
+def _largest(part: HeldUnit) -> Held:
+    return max(part.roles.values(), key=lambda held: len(held.shape))
+
+
+def _taken(part: HeldUnit, flow: Flow) -> frozenset[Source] | None:
+    """Return what meets the weight of a part, or the layer that it is."""
+    names = (*_largest(part).parameter.paths, called(part.module.path))
+    return next((flow.takes[name] for name in names if name in flow.takes), None)
 
 
 def lies_as_used(weight: Held, flow: Flow) -> bool | None:
@@ -105,10 +125,11 @@ def _maps_of(unit: HeldUnit, maps: Mapping[str, Mapping[str, str]]) -> Iterator[
 def parts_of(unit: HeldUnit, flow: Flow) -> Iterator[HeldUnit]:
     """Yield the layers that a unit is to the dataflow."""
     groups = _Groups(unit, flow).all()
-    for roles in groups:
+    for roles in groups if len(groups) > 1 else ():
         main = max(roles, key=lambda role: len(bare(unit.roles[role].shape)))
-        name = main if len(groups) > 1 else unit.name
-        yield attrs.evolve(unit, name=name, roles={role: unit.roles[role] for role in unit.roles if role in roles})
+        yield attrs.evolve(unit, name=main, roles={role: unit.roles[role] for role in unit.roles if role in roles})
+    if len(groups) <= 1:
+        yield unit
 
 
 class _Groups:

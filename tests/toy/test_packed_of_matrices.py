@@ -1,0 +1,99 @@
+"""A layer that packs maps of several sizes, against matrices that code holds, all or some of them beside a layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.testing.toy import functional as F
+from padiff.testing.toy import rows
+
+X = np.random.default_rng(0).standard_normal((2, 5, 8)).astype(np.float32)
+
+
+def attended(q: Any, k: Any, v: Any) -> Any:
+    """Return what four heads of queries find among two of keys and values (2 features each)."""
+    q, k, v = (y.reshape(-1, 5, y.shape[-1] // 2, 2).transpose(0, 2, 1, 3) for y in (q, k, v))
+    pairs = ((q[:, 2 * n : 2 * n + 2], k[:, n : n + 1], v[:, n : n + 1]) for n in (0, 1))
+    groups = [F.softmax(q @ k.transpose(0, 1, 3, 2)) @ v for q, k, v in pairs]
+    return F.concat(groups, 1).transpose(0, 2, 1, 3).reshape(-1, 5, 8)
+
+
+class Block(rows.Module):
+    def __init__(self) -> None:
+        self.norm, self.packed, self.last = rows.LayerNorm(8), rows.Linear(8, 16), rows.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        found = self.packed(self.norm(x))
+        return x + self.last(attended(found[..., :8], found[..., 8:12], found[..., 12:]))
+
+
+class Model(rows.Module):
+    def __init__(self) -> None:
+        self.one, self.two = Block(), Block()
+
+    def forward(self, x: Any) -> Any:
+        return self.two(self.one(x))
+
+
+class Matrices(rows.Module):
+    """The same of matrices, ``turned`` or not; queries may be a ``layer``."""
+
+    def __init__(self, *, turned: bool, layer: bool, fault: str) -> None:
+        self.norm, self.last = rows.LayerNorm(8), rows.Linear(8, 8)
+        self.turned, self.fault = turned, fault
+        for name, size in (("q", 8), ("k", 4), ("v", 4)):
+            if name == "q" and layer:
+                self.q = rows.Linear(8, 8)
+                continue
+            setattr(self, name, rows.parameter(*((size, 8) if turned else (8, size)), scale=0.4))
+            if name != fault:
+                setattr(self, f"{name}_bias", rows.parameter(size))
+
+    def _of(self, name: str, x: Any) -> Any:
+        held = getattr(self, name)
+        if callable(held):
+            return held(x)
+        found = x @ (held.transpose(1, 0) if self.turned else held)
+        return found if name == self.fault else found + getattr(self, f"{name}_bias")
+
+    def forward(self, x: Any) -> Any:
+        y = self.norm(x)
+        q, k, v = (self._of(name, y) for name in ("q", "k", "v"))
+        return x + self.last(attended(q * 1.1 if self.fault == "scale" else q, k, v))
+
+
+class Port(rows.Module):
+    def __init__(self, **how: Any) -> None:
+        self.first, self.second = Matrices(**how), Matrices(**how)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x))
+
+
+TOLD = {"": (), "scale": ("mul(_, 1.1)", "last"), "v": ("bias: ", "bias")}
+"""Fault -> part of its cause, and what differs."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "turned", "layer"),
+    [
+        ("", False, False),
+        ("", True, False),
+        ("", False, True),
+        ("", True, True),
+        ("scale", False, True),
+        ("v", True, False),
+    ],
+)
+def test_matrices_are_what_a_layer_packs_whatever_their_sizes(fault: str, turned: bool, layer: bool) -> None:
+    """They were no layers, and had no counterpart; a bias that one lacks was told again where the code adds it."""
+    port = Port(turned=turned, layer=layer, fault=fault)
+    for sides in ((Model(), port), (port, Model())):
+        report = padiff.diff(*sides, (X,))
+        told = {(str(one.cause), str(one.what)) for one in report.sources}
+        assert len(report.sources) == 2 * bool(fault), str(report)  # one fault, in both blocks
+        assert all(part in text for one in told for part, text in zip(TOLD[fault], one, strict=False)), str(report)
