@@ -163,3 +163,38 @@ def test_packed_layers_keep_the_numbers_of_their_blocks() -> None:
     packed = gated(rows.Module, rows.Linear, packed=True)
     assert padiff.diff(packed, gated(columns.Layer, columns.Dense, packed=False), ROWS).aligned
     assert not padiff.diff(packed, gated(columns.Layer, columns.Dense, packed=False, backwards=True), ROWS).aligned
+
+
+class Gate(rows.Module):
+    """A gate and a map, by whatever names; each may be used for the other."""
+
+    def __init__(self, names: tuple[str, str], crossed: bool) -> None:
+        self.names = names[::-1] if crossed else names
+        for name in names:
+            setattr(self, name, rows.Linear(4, 4))
+
+    def forward(self, x: Any) -> Any:
+        gate, up = (getattr(self, name) for name in self.names)
+        return x + F.silu(gate(x)) * up(x)
+
+
+class Gates(rows.Module):
+    """Three such blocks, some of them crossed."""
+
+    def __init__(self, names: tuple[str, str], crossed: tuple[int, ...] = ()) -> None:
+        self.blocks = rows.ModuleList(*(Gate(names, number in crossed) for number in range(3)))
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+@pytest.mark.parametrize("crossed", [(), (1,), (0, 1, 2)])
+def test_a_matching_otherwise_than_in_other_blocks_is_told(crossed: tuple[int, ...]) -> None:
+    """Names that say nothing by themselves, but what one of them is in each block."""
+    report = padiff.diff(Gates(("gate", "up")), Gates(("w1", "w3"), crossed), ROWS)
+    assert report.aligned, str(report)
+    told = [match[:3] for note in report.notes if note.kind == "against_other_blocks" for match in note.data["matches"]]
+    ways = (("gate", "w3", "w1"), ("up", "w1", "w3"))
+    assert told == [tuple(f"blocks.1.{name}" for name in way) for way in ways] * (len(crossed) == 1), str(report)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from padiff.alignment import Alignment, Pair, first_step, namesakes, orders_within, unwrapped
@@ -17,6 +19,8 @@ from padiff.parameters import Correspondence, ways_between
 from padiff.paths import parent
 from padiff.report import SIDES, Finding, Note, Verdict
 from padiff.trace import Description, Leaf, Trace, contrasts
+
+_NUMBER = re.compile(r"(\d+)")
 
 
 def axis_notes(known: Correspondence) -> Iterator[Note]:
@@ -147,6 +151,15 @@ def naming_notes(known: Correspondence) -> Iterator[Note]:
     ]
     if crossed:
         yield Note("against_names", {"matches": crossed})
+    told = {a for a, _, _ in crossed}
+    others = _as_in_other_blocks(ours, theirs)
+    unlike = [
+        (ours[i], theirs[i], theirs[j], ours[like], theirs[like])
+        for i, (j, like) in others.items()
+        if ours[i] not in told and ways_between("", links[i].reference, links[j].candidate)
+    ]
+    if unlike:
+        yield Note("against_other_blocks", {"matches": unlike})
     for path, steps in known.crossed.items():
         yield Note("crossed_names", {"module": path, "matches": list(map(list, steps))})
 
@@ -156,6 +169,29 @@ def _same_paths(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, int]:
     groups = grouped(range(len(ours)), lambda i: parent(ours[i])).values()
     alike = (group for group in groups if sorted(ours[i] for i in group) == sorted(theirs[i] for i in group))
     return {i: next(j for j in group if theirs[j] == ours[i]) for group in alike for i in group}
+
+
+def _as_in_other_blocks(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, tuple[int, int]]:
+    """Return which one each name is matched with where most of its like, in other blocks, are; and one of these.
+
+    Of names in each other's place alone. Blocks are told by the numbers in the names of our side.
+    """
+    families = grouped(range(len(ours)), lambda i: _NUMBER.sub("", ours[i]))
+    words = list(map(_NUMBER.split, theirs))
+    places = {name: j for j, name in enumerate(theirs)}
+    found: dict[int, tuple[int, int]] = {}
+    for family in families.values():
+        length, count = Counter(len(words[i]) for i in family).most_common(1)[0]
+        alike = [i for i in family if len(words[i]) == length]
+        usual = [Counter(some).most_common(1)[0] for some in zip(*(words[i] for i in alike), strict=True)]
+        named = {
+            i: "".join(word if 2 * times > count else own for own, (word, times) in zip(words[i], usual, strict=True))
+            for i in alike
+        }
+        like = next((i for i in alike if named[i] == theirs[i]), None)
+        if like is not None:
+            found.update({i: (places[name], like) for i, name in named.items() if name != theirs[i] and name in places})
+    return {i: both for i, both in found.items() if both[0] in found}
 
 
 def unregistered_notes(sides: tuple[Side, Side]) -> Iterator[Note]:

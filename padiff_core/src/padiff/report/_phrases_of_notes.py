@@ -78,6 +78,11 @@ NOTES: Mapping[str, Phrase] = {
         + few([f"{ours} with {theirs}, not with {named}" for ours, theirs, named in data["matches"]])
         + "; whoever loads weights by these names puts them in the wrong places"
     ),
+    "against_other_blocks": lambda data: (
+        "matched by what they do, otherwise than in other blocks: "
+        + few([f"{a} with {b}, not with {named}, as {x} with {y}" for a, b, named, x, y in data["matches"]])
+        + "; whoever loads weights by these names puts them in the wrong places"
+    ),
     "crossed_names": lambda data: (
         f"the code of {repr(data['module']) if data['module'] else 'the model'} gives what the reference's gives with "
         + " and ".join(f"{theirs} for the reference's {ours}" for ours, theirs in data["matches"])
