@@ -74,10 +74,6 @@ class Port(rows.Module):
         return self.second(self.first(x))
 
 
-TOLD = {"": (), "scale": ("mul(_, 1.1)", "last"), "v": ("bias: ", "bias")}
-"""Fault -> part of its cause, and what differs."""
-
-
 @pytest.mark.parametrize(
     ("fault", "turned", "layer"),
     [
@@ -90,10 +86,15 @@ TOLD = {"": (), "scale": ("mul(_, 1.1)", "last"), "v": ("bias: ", "bias")}
     ],
 )
 def test_matrices_are_what_a_layer_packs_whatever_their_sizes(fault: str, turned: bool, layer: bool) -> None:
-    """They were no layers, and had no counterpart; a bias that one lacks was told again where the code adds it."""
+    """They were no layers, and had no counterpart."""
     port = Port(turned=turned, layer=layer, fault=fault)
     for sides in ((Model(), port), (port, Model())):
         report = padiff.diff(*sides, (X,))
-        told = {(str(one.cause), str(one.what)) for one in report.sources}
-        assert len(report.sources) == 2 * bool(fault), str(report)  # one fault, in both blocks
-        assert all(part in text for one in told for part, text in zip(TOLD[fault], one, strict=False)), str(report)
+        if fault == "scale":
+            both = [(str(one.cause), str(one.what)) for one in report.sources]
+            assert [what for _, what in both] == ["input 'x' of last"] * 2, str(report)
+            assert all("mul(_, 1.1)" in cause for cause, _ in both), str(report)
+        else:  # the values' bias, in both blocks
+            told = [str(one.what) for one in report.sources if one.phase.value == "parameter"]
+            assert len(told) == 2 * bool(fault), str(report)
+            assert report.aligned is (not fault), str(report)

@@ -170,24 +170,18 @@ def _lacking(parameters: Sequence[Finding], known: Correspondence) -> dict[Key, 
     """Return the layers that one side alone has or ties, or that lack a part, by the calls whose code calls them."""
     found: dict[Key, list[Lacking]] = {}
     calls = known.alignment
-
-    def add(side: str, path: str | None) -> None:
-        """Add a layer that has no counterpart where its calls stand."""
-        left = calls.left_reference if side == "reference" else calls.left_candidate
-        holding = calls.of_reference if side == "reference" else calls.of_candidate
-        for call in left:
-            around = next(filter(None, map(holding, call.ancestors())), None) if call.path == path else None
-            if around is not None and path is not None:
-                found.setdefault(around.key, []).append((side, path))
-
     for one in parameters:
         path, cause = one.candidate.path, one.cause
         if cause is not None and cause.name in ("missing_module", "tied") and not is_equal_tie(one):
             side = str(cause.parameters["side"])
-            add(side, getattr(one, side).path)
+            path = getattr(one, side).path
+            left = calls.left_reference if side == "reference" else calls.left_candidate
+            holding = calls.of_reference if side == "reference" else calls.of_candidate
+            for call in left:
+                around = next(filter(None, map(holding, call.ancestors())), None) if call.path == path else None
+                if around is not None:
+                    found.setdefault(around.key, []).append((side, path))
         elif one.verdict is Verdict.UNMATCHED and one.reference.path is not None and path is not None:
-            add("reference", one.reference.path)
-            add("candidate", path)
             for pair in calls.using(path):
                 if pair.candidate.path != path:
                     found.setdefault(pair.key, []).append(("candidate", path))

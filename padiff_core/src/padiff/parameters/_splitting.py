@@ -185,9 +185,10 @@ class _Groups:
         if role not in self._takes or group[0] not in self._takes:
             return role not in self._takes and group[0] not in self._takes
         weights = {path for other, paths in self._paths.items() if len(self._shapes[other]) > 1 for path in paths}
-        met = dict(self._met(self._takes[role]))
-        direct, own = all(len(way - {ADDED}) <= 1 for way in met.values()), self._paths[group[0]]
-        return direct and not own.isdisjoint(met) and met.keys() <= (weights if own <= weights else own)
+        ways = [*self._met(self._takes[role])]  # on two, of which one is long, a norm is behind what it scales
+        met, own = {source for source, _ in ways}, self._paths[group[0]]
+        direct = all(len(way - {ADDED}) <= 1 for _, way in ways)
+        return direct and not own.isdisjoint(met) and met <= (weights if own <= weights else own)
 
     def _met(self, sources: frozenset[Source]) -> Iterator[Source]:
         """Yield what gives values that are taken, be they added to each other before, and on which way."""
