@@ -98,3 +98,40 @@ def test_matrices_are_what_a_layer_packs_whatever_their_sizes(fault: str, turned
             told = [str(one.what) for one in report.sources if one.phase.value == "parameter"]
             assert len(told) == 2 * bool(fault), str(report)
             assert report.aligned is (not fault), str(report)
+
+
+class Packed(rows.Module):
+    def __init__(self) -> None:
+        self.norm, self.packed, self.last = rows.LayerNorm(8), rows.Linear(8, 24), rows.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        found = self.packed(self.norm(x))
+        return x + self.last(F.attention(found[..., :8], found[..., 8:16], found[..., 16:], 2))
+
+
+class HeadsFirst(rows.Module):
+    """The same of matrices (heads, features, size), as libraries for interpreting transformers hold them."""
+
+    def __init__(self, fault: str) -> None:
+        self.norm, self.fault = rows.LayerNorm(8), fault
+        self.q, self.k, self.v = (rows.parameter(2, 8, 4, scale=0.4) for _ in range(3))
+        self.q_bias, self.k_bias, self.v_bias = (rows.parameter(2, 4) for _ in range(3))
+        self.o, self.o_bias = rows.parameter(2, 4, 8, scale=0.4), rows.parameter(8)
+
+    def forward(self, x: Any) -> Any:
+        y = self.norm(x).reshape(-1, 1, 5, 8)
+        held = ((self.q, self.q_bias), (self.k, self.k_bias), (self.v, self.v_bias))
+        q, k, v = (y @ matrix + bias.reshape(2, 1, 4) for matrix, bias in held)
+        found = F.softmax(q @ k.transpose(0, 1, 3, 2) * (0.25 if self.fault == "scale" else 0.5)) @ v
+        found = (found @ self.o).sum(1)
+        return x + (found if self.fault == "bias" else found + self.o_bias)
+
+
+@pytest.mark.parametrize("fault", ["", "scale", "bias"])
+def test_heads_around_their_inputs_are_what_a_layer_packs(fault: str) -> None:
+    """Queries, keys and values had no counterpart: their rows do not lie beside each other."""
+    reference, port = rows.Sequential(Packed(), Packed()), rows.Sequential(HeadsFirst(""), HeadsFirst(fault))
+    for sides in ((reference, port), (port, reference)):
+        report = padiff.diff(*sides, (X,))
+        assert not any(report.mapping.unmatched_parameters.values()), str(report)
+        assert [one.candidate.path for one in report.sources] == ["1"] * bool(fault), str(report)

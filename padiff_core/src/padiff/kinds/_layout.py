@@ -32,7 +32,8 @@ class Part:
 
     ``parameter`` is a dotted name below the module. The canonical array is the native one, or where it stacks several
     (experts, layers) the one ``at`` this place of its first axes, or ``behind`` of its last ones, without its axis
-    ``squeeze`` (of length one), neighbouring axes joined as ``merge`` counts them (``(1, 2)`` makes (in, heads * size)
+    ``squeeze`` (of length one), its axes in an ``order`` (heads, in, size, of which the first and the last are joined
+    next), neighbouring axes joined as ``merge`` counts them (``(1, 2)`` makes (in, heads * size)
     of (in, heads, size); ``(0,)`` makes one axis of length one of a scalar), the axes ``flip`` turned round, all axes
     permuted by ``transpose`` (numpy's convention), of that the ``piece``
     ``(index, count)`` along the first axis, of that the ``rows``, ranges ``(start, stop)`` joined in the given order
@@ -57,11 +58,12 @@ class Part:
     along: int = 0
     numbers: Literal["pairs", "real", "imag"] | None = None
     columns: tuple[int, int] | None = None
+    order: tuple[int, ...] | None = None
 
     @property
     def permuted(self) -> bool:
         """Return whether it is the whole parameter, with its axes in another order at most."""
-        changed = self.squeeze is not None or self.merge is not None or self.blocks is not None
+        changed = any(one is not None for one in (self.squeeze, self.merge, self.blocks, self.order))
         return not (self.partial or changed or self.flip or self.numbers)
 
     @property
@@ -87,6 +89,12 @@ class Part:
 
         Raises ``ValueError`` when they do not: a shape is never bent to fit.
         """
+        if self.order is not None:  # axes that are joined need not lie beside each other: then they are no view
+            view = self._placed(native)
+            laid = np.ascontiguousarray(view)
+            attrs.evolve(self, at=None, squeeze=None, order=None, numbers=None).write(laid, canonical)
+            view[...] = laid
+            return
         views, shape = self._views(native), self.shape(native.shape)
         if shape != canonical.shape:
             msg = f"canonical shape {canonical.shape} does not fit {shape} of {self.parameter!r}"
@@ -110,12 +118,16 @@ class Part:
             shape[self.along] = sum(view.shape[self.along] for view in views)
         return tuple(shape)
 
-    def _views(self, native: Array) -> list[Array]:
+    def _placed(self, native: Array) -> Array:
         view = native if self.numbers is None else _numbers(native, self.numbers)
         if self.at is not None:
             place: tuple[Any, ...] = (..., *self.at) if self.behind else self.at
             view = view[place]
         view = view if self.squeeze is None else view.squeeze(self.squeeze)
+        return view if self.order is None else view.transpose(self.order)
+
+    def _views(self, native: Array) -> list[Array]:
+        view = self._placed(native)
         view = view if self.merge is None else view.reshape(_merged(view.shape, self.merge))
         view = np.flip(view, self.flip) if self.flip else view
         view = view if self.transpose is None else view.transpose(self.transpose)

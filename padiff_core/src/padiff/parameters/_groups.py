@@ -21,6 +21,8 @@ TABLE = "embedding"
 _OF_MEMORY = "k", "v"
 """The units of an attention that take the same, whatever the queries are of."""
 _NUMBER = re.compile(r"\d+")
+_AROUND = 0, 2, 1
+"""The order of axes in which heads and what each holds stand beside each other, of matrices ``[heads, in, size]``."""
 Group = tuple[HeldUnit, ...]
 
 
@@ -33,29 +35,30 @@ def as_maps(unit: HeldUnit, *, split: bool = False) -> Iterator[HeldUnit]:
     """Yield a unit as the maps of one input that it is; of a matrix that no rule speaks of, each way it may lie.
 
     A table of vectors is a map, too, and a convolution in groups is one for each of these. Of what has more axes some
-    side by side may be one that is ``split``: heads, and what each holds.
+    may be one that is ``split``: heads, and what each holds.
     """
     if (unit.kind in PRODUCTS and "weight" in unit.roles) or unit.kind == TABLE:
         yield unit
     axes = sorted((len(held.shape) for held in unit.roles.values()), reverse=True)
     if unit.kind is not None or len(axes) > 2 or axes[0] < 2 or axes[1:] >= axes[:1]:
         return
-    merges = [None] if axes[0] == 2 else [(first, axes[0] - first) for first in range(1, axes[0]) if split]
-    for merge, transpose in itertools.product(merges, (None, (1, 0))):
-        places = [
-            attrs.evolve(one, kind=LINEAR, roles=_as_linear(one, merge, transpose), stack=()) for one in unit.units
-        ]
+    ways: list[dict[str, Any]] = (
+        [{}] if axes[0] == 2 else [{"merge": (n, axes[0] - n)} for n in range(1, axes[0]) if split]
+    )
+    ways += [{"order": _AROUND, "merge": (2, 1)}] if split and axes[0] == len(_AROUND) else []
+    for way, transpose in itertools.product(ways, (None, (1, 0))):
+        lying = {**way, "transpose": transpose}
+        places = [attrs.evolve(one, kind=LINEAR, roles=_as_linear(one, lying), stack=()) for one in unit.units]
         weight, *biases = places[0].roles.values()
         if all(held.shape == weight.shape[:1] for held in biases):
             yield attrs.evolve(places[0], stack=tuple(places) if unit.stack else ())
 
 
-def _as_linear(unit: HeldUnit, merge: tuple[int, int] | None, transpose: tuple[int, int] | None) -> dict[str, Held]:
+def _as_linear(unit: HeldUnit, lying: Mapping[str, Any]) -> dict[str, Held]:
     """Return the matrix of a unit, and the vector beside it, as those of a linear layer."""
     weight, *biases = sorted(unit.roles.values(), key=lambda one: -len(one.shape))
-    lying = weight.lying(transpose=transpose) if merge is None else weight.lying(merge=merge, transpose=transpose)
     flat = (one if len(one.shape) == 1 else one.lying(merge=(len(one.shape),)) for one in biases)
-    return dict(zip(("weight", "bias"), (lying, *flat), strict=False))
+    return dict(zip(("weight", "bias"), (weight.lying(**lying), *flat), strict=False))
 
 
 def side_by_side(graph: Graph) -> Iterator[Group]:

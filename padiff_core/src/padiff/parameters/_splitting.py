@@ -75,25 +75,31 @@ def _parts(
 
 
 def as_layers(parts: Units, flow: Flow, maps: set[tuple[int, ...]], beside: Units = ()) -> Iterator[HeldUnit]:
-    """Yield parts, or stacks, those as layers that make one of some maps with what takes the same, all or alike.
+    """Yield parts, or stacks, those as layers that make one of some maps, alone or with more of what takes the same.
 
-    Gates, queries and keys; what takes the same may be layers ``beside`` them, too.
+    Gates, queries and keys; keys and values of several blocks, of one memory. Layers may stand ``beside`` them, too.
     """
     taken = grouped([*parts, *beside], lambda part: _taken(part, flow))
     for part in parts:
-        together = taken[_taken(part, flow)]
-        if not part.name and any(parent(one.module.path) == part.module.path for one in together if one.module.path):
+        others = [one for one in taken[_taken(part, flow)] if one is not part]
+        if not part.name and any(parent(one.module.path) == part.module.path for one in others if one.module.path):
             part = attrs.evolve(part, name=next(iter(part.roles)))  # beside them in its module, which is no layer then
-        shapes = [_largest(one).shape for one in together]
-        alike = shapes.count(_largest(part).shape)
         used = (one for one in as_maps(part, split=True) if lies_as_used(one.roles["weight"], flow) is not False)
-        fit = []
-        for one in used:
-            rows, width = one.roles["weight"].shape
-            all_rows = sum(math.prod(shape) // width for shape in shapes if width in shape)
-            fit += [one] if {(rows, width), (rows * alike, width), (all_rows, width)} & maps else []
+        fit = [one for one in used if _makes_one(one.roles["weight"].shape, others, maps)]
         # Where both ways of a matrix that is not square fit some map, the dataflow tells which one it is.
         yield fit[0] if len({one.roles["weight"].shape for one in fit}) == 1 else part
+
+
+def _makes_one(shape: tuple[int, ...], others: Units, maps: set[tuple[int, ...]]) -> bool:
+    """Return whether a matrix of some rows and columns makes one of some maps, alone or with rows of others."""
+    rows, width = shape
+    wanted = {one[0] for one in maps if one[1:] == (width,)}
+    sums = {rows}
+    for other in (_largest(one).shape for one in others if wanted):
+        if width in other:
+            more = math.prod(other) // width
+            sums |= {known + more for known in sums if known + more <= max(wanted)}
+    return not sums.isdisjoint(wanted)
 
 
 def _largest(part: HeldUnit) -> Held:
@@ -112,7 +118,8 @@ def lies_as_used(weight: Held, flow: Flow) -> bool | None:
     A square one may lie either way: repeated layers hold theirs alike, and code that takes one otherwise may be wrong.
     """
     last, square = flow.contracted.get(weight.parameter.path), len({*weight.shape}) == 1
-    return None if last is None else square or last == (weight.part.transpose is None)
+    unknown = last is None or weight.part.order is not None
+    return None if unknown else square or last == (weight.part.transpose is None)
 
 
 def _maps_of(unit: HeldUnit, maps: Mapping[str, Mapping[str, str]]) -> Iterator[HeldUnit]:

@@ -88,10 +88,14 @@ class HeldUnit:
 
     @property
     def turns(self) -> bool:
-        """Return whether it is a square matrix by itself, taken for a layer's: nothing tells which way it lies."""
+        """Return whether it is a square matrix by itself, taken for a layer's: nothing tells which way it lies.
+
+        Of one with heads around its inputs these tell: they are rows.
+        """
         held = self.roles.get("weight")
-        loose = self.kind is not None and self.module.kind is None and held is not None and not held.part.cut
-        return loose and held is not None and len(held.shape) == len({*held.shape}) + 1 == 2
+        if held is None or held.part.cut or held.part.order is not None:
+            return False
+        return self.kind is not None and self.module.kind is None and len(held.shape) == len({*held.shape}) + 1 == 2
 
     @property
     def turned(self) -> HeldUnit:
