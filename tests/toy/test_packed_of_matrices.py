@@ -135,3 +135,40 @@ def test_heads_around_their_inputs_are_what_a_layer_packs(fault: str) -> None:
         report = padiff.diff(*sides, (X,))
         assert not any(report.mapping.unmatched_parameters.values()), str(report)
         assert [one.candidate.path for one in report.sources] == ["1"] * bool(fault), str(report)
+
+
+class Apart(rows.Module):
+    def __init__(self) -> None:
+        self.norm, self.last = rows.LayerNorm(8), rows.Linear(8, 8)
+        self.q, self.k, self.v = (rows.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        y = self.norm(x)
+        return x + self.last(F.attention(self.q(y), self.k(y), self.v(y), 2))
+
+
+class FourAxes(rows.Module):
+    """The same of one matrix for all three, its axes in an ``order`` of three, features, heads, and size."""
+
+    def __init__(self, order: tuple[int, ...], scale: float = 0.5) -> None:
+        self.norm, self.last, self.scale = rows.LayerNorm(8), rows.Linear(8, 8), scale
+        self.weight = rows.parameter(*((3, 8, 2, 4)[axis] for axis in order), scale=0.4)
+        self.bias, self.back = rows.parameter(3, 2, 4), tuple(map(order.index, (0, 2, 1, 3)))
+
+    def forward(self, x: Any) -> Any:
+        matrices, biases = self.weight.transpose(*self.back), self.bias.reshape(3, 2, 1, 4)
+        y = self.norm(x).reshape(-1, 1, 5, 8)
+        q, k, v = (y @ matrices[n] + biases[n] for n in range(3))
+        found = F.softmax(q @ k.transpose(0, 1, 3, 2) * self.scale) @ v
+        return x + self.last(found.transpose(0, 2, 1, 3).reshape(-1, 5, 8))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (1, 0, 2, 3)])
+@pytest.mark.parametrize("scale", [0.5, 0.25])
+def test_a_matrix_of_four_axes_packs_queries_keys_and_values(order: tuple[int, ...], scale: float) -> None:
+    """As frameworks of dense layers with several axes hold it: it packed no layers."""
+    report = padiff.diff(
+        rows.Sequential(Apart(), Apart()), rows.Sequential(FourAxes(order), FourAxes(order, scale)), (X,)
+    )
+    assert not any(report.mapping.unmatched_parameters.values()), str(report)
+    assert [one.candidate.path for one in report.sources] == ["1"] * (scale != 0.5), str(report)

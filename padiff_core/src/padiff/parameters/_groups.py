@@ -21,8 +21,6 @@ TABLE = "embedding"
 _OF_MEMORY = "k", "v"
 """The units of an attention that take the same, whatever the queries are of."""
 _NUMBER = re.compile(r"\d+")
-_AROUND = 0, 2, 1
-"""The order of axes in which heads and what each holds stand beside each other, of matrices ``[heads, in, size]``."""
 Group = tuple[HeldUnit, ...]
 
 
@@ -42,10 +40,12 @@ def as_maps(unit: HeldUnit, *, split: bool = False) -> Iterator[HeldUnit]:
     axes = sorted((len(held.shape) for held in unit.roles.values()), reverse=True)
     if unit.kind is not None or len(axes) > 2 or axes[0] < 2 or axes[1:] >= axes[:1]:
         return
-    ways: list[dict[str, Any]] = (
-        [{}] if axes[0] == 2 else [{"merge": (n, axes[0] - n)} for n in range(1, axes[0]) if split]
-    )
-    ways += [{"order": _AROUND, "merge": (2, 1)}] if split and axes[0] == len(_AROUND) else []
+    count, ways = axes[0], [dict[str, Any]()]
+    if count > 2:
+        ways = [{"merge": (first, count - first)} for first in range(1, count) if split]
+        # Heads, and what each holds, around their inputs: `[heads, in, size]`.
+        inside = [(*(axis for axis in range(count) if axis != inner), inner) for inner in range(1, count - 1) if split]
+        ways += [{"order": order, "merge": (count - 1, 1)} for order in inside]
     for way, transpose in itertools.product(ways, (None, (1, 0))):
         lying = {**way, "transpose": transpose}
         places = [attrs.evolve(one, kind=LINEAR, roles=_as_linear(one, lying), stack=()) for one in unit.units]

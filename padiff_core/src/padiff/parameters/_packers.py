@@ -215,7 +215,9 @@ def packing_of(packed: Group, members: Group, ours: bool, along: int = 0) -> Pac
     if not len(packed) < len(members):
         return None
     if len(packed) == 1:
-        ways = [way for way in as_maps(packed[0]) if packs(way, members, along)]
+        # Matrices of three axes may be a stack: queries, keys and values with their heads apart have four.
+        split = max(len(held.shape) for held in packed[0].roles.values()) > 3
+        ways = [way for way in as_maps(packed[0], split=split) if packs(way, members, along)]
         return Packing((packed,), members, ours, ways, along) if ways else None
     rows = {row_of(unit.roles["weight"].shape) for unit in (*packed, *members)}
     if len(rows) > 1 or any(unit.stack for unit in (*packed, *members)):
