@@ -137,3 +137,46 @@ def test_keys_with_values_may_look_like_half_of_a_gated_layer(slope: float, turn
     assert [one.candidate.path for one in report.sources] == [at] * (slope != 1), str(report)
     assert report.transfer is not None
     assert not report.transfer.unmatched_reference
+
+
+class Cell(rows.Module):
+    """Four gates, each in a layer of its own, in front of a gated layer with both halves in one."""
+
+    def __init__(self) -> None:
+        self.i, self.f, self.z, self.o = (rows.Linear(4, 4) for _ in range(4))
+        self.before, self.behind = rows.LayerNorm(4), rows.LayerNorm(4)
+        self.wide, self.down = rows.Linear(4, 16), rows.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        y = self.before(x)
+        kept = F.sigmoid(self.f(y)) * y + F.sigmoid(self.i(y)) * F.tanh(self.z(y))
+        x = x + F.sigmoid(self.o(y)) * kept
+        halves = self.wide(self.behind(x))
+        return x + self.down(F.gelu(halves[..., :8]) * halves[..., 8:])
+
+
+class PackedCell(columns.Layer):
+    """The same with all gates in one layer, and the halves apart: that is as large as the other side's halves."""
+
+    def __init__(self, slope: float, *, crossed: bool) -> None:
+        self.gates, self.gate, self.value = columns.Dense(4, 16), columns.Dense(4, 8), columns.Dense(4, 8)
+        self.n1, self.n2, self.last = columns.LayerNormalization(4), columns.LayerNormalization(4), columns.Dense(8, 4)
+        self.slope, self.crossed = slope, crossed
+
+    def forward(self, x: Any) -> Any:
+        y = self.n1(x)
+        i, f, z, o = (self.gates(y)[..., n : n + 4] for n in (0, 4, 8, 12))
+        kept = F.sigmoid(f) * y + F.sigmoid(i) * F.tanh(z)
+        x = x + F.sigmoid(o) * kept * self.slope
+        y = self.n2(x)
+        return x + self.last(F.gelu(self.gate(y)) * (self.gate(y) if self.crossed else self.value(y)))
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["packed", "unpacked"])
+@pytest.mark.parametrize(("slope", "crossed"), [(1.0, False), (1.1, False), (1.0, True)])
+def test_packed_gates_may_be_as_large_as_both_halves(slope: float, crossed: bool, turned: bool) -> None:
+    """Nothing was left over where these were taken for each other, though the dataflow of both was another one."""
+    ours, theirs = Cell(), PackedCell(slope, crossed=crossed)
+    report = padiff.diff(theirs, ours, (X[0],)) if turned else padiff.diff(ours, theirs, (X[0],))
+    assert report.aligned is (slope == 1.0 and not crossed), str(report)
+    assert len(report.sources) == (not report.aligned), str(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
@@ -167,7 +168,7 @@ def _paired(
 
     def completed(
         packings: list[Packing], pairs: Pairs, symmetric: frozenset[HeldUnit], *, freed: bool
-    ) -> tuple[int, Correspondence]:
+    ) -> tuple[tuple[int, int], Correspondence]:
         """Return the correspondence, with what found no counterpart packed; and what of the dataflow contradicts it."""
         while True:
             gone = {unit for packing in (*packings, *arranged) for unit in packing.units}
@@ -199,7 +200,7 @@ def _paired(
         return contradicting, Correspondence(ours, theirs, matches, packed, fixed, symmetric)
 
     contradicting, found = completed(packings, pairs, symmetric, freed=freed)
-    wholes = packings_of_wholes(graphs, regions, choose) if contradicting and not mapped else []
+    wholes = packings_of_wholes(graphs, regions, choose) if any(contradicting) and not mapped else []
     in_order = _packings_in_order(wholes, graphs)
     ways = [
         with_norms(_packings_as_numbered(one, graphs, pairs), graphs, {*ours, *theirs})
@@ -209,9 +210,11 @@ def _paired(
         return found
     tried = (completed(way, *by_flow(way), freed=freed) for way in ways)
     fewer, other = min(tried, key=operator.itemgetter(0))
-    # More that is packed has to leave fewer over: another library's attention may contradict the dataflow all the same.
-    asked = len(other.packed) <= len(found.packed) or _left_over(other) < _left_over(found)
-    return other if asked and fewer < contradicting else found
+    # More that is packed has to leave fewer over, or nothing that contradicts it: the dataflow of another library's
+    # attention does so all the same.
+    left = _left_over(other), _left_over(found)
+    asked = len(other.packed) <= len(found.packed) or left[0] < left[1] or (left[0] == left[1] and not fewer[1])
+    return other if asked and fewer[0] < contradicting[0] else found
 
 
 def _left_over(known: Correspondence) -> int:
@@ -226,11 +229,15 @@ def _what_ran_first(mine: Units, yours: Units, fixed: Resolved, still: Pairs, ru
     return match_units(mine, yours, fixed, indices((one.units for one in sure if one.links), mine, yours))
 
 
-def _contradicting(graphs: tuple[Graph, Graph], known: Pairs, packings: Sequence[Packing]) -> int:
-    """Return how many ways between units one side alone has under a matching."""
+def _contradicting(graphs: tuple[Graph, Graph], known: Pairs, packings: Sequence[Packing]) -> tuple[int, int]:
+    """Return how many ways between units one side alone has under a matching; and how many between matched ones."""
     packed, groups = _packed(packings, graphs[0].units, graphs[1].units)
     both = graphs[0].joined(groups[0]), graphs[1].joined(groups[1])
-    return sum(len([*graph.edges]) for graph in both) - 2 * preserved(both, {**known, **packed})[0]
+    pairs = {**known, **packed}
+    left = [{*graph.own} - {*matched} for graph, matched in zip(both, (pairs, pairs.values()), strict=True)]
+    ways = [[{*way[:2]} & some for way in graph.edges] for graph, some in zip(both, left, strict=True)]
+    kept = 2 * preserved(both, pairs)[0]
+    return sum(map(len, ways)) - kept, sum(map(operator.not_, itertools.chain(*ways))) - kept
 
 
 def _nearest(pairs: Pairs, known: Pairs, graphs: tuple[Graph, Graph], fixed: Resolved) -> Pairs:
