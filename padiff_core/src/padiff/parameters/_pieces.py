@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from padiff.grouping import grouped
 from padiff.parameters._links import Link
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import HeldUnit, Units
@@ -39,7 +40,7 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
     homes = {
         piece: one for one in full for side, unit in zip(pieces, one.units, strict=True) for piece in side.get(unit, ())
     }
-    found = match(split[0], split[1], whole, homes)
+    found = _in_order(match(split[0], split[1], whole, homes), matches)
     home = [{piece: unit for unit, all_of_them in side.items() for piece in all_of_them} for side in pieces]
     matched = {a: b for a, b in found.items() if a in home[0] and b in home[1]}
     result = [one for one in matches if one.reference in whole or one.reference not in pieces[0]]
@@ -47,6 +48,23 @@ def with_pieces(ours: Units, theirs: Units, matches: Sequence[UnitMatch], match:
     elsewhere = [UnitMatch.of(a, b) for a, b in matched.items() if partner.get(home[0][a]) is not home[1][b]]
     linked = {held for one in result for held in one.ends}
     return result + [one for one in elsewhere if linked.isdisjoint(one.ends)]
+
+
+def _in_order(found: dict[HeldUnit, HeldUnit], matches: Sequence[UnitMatch]) -> dict[HeldUnit, HeldUnit]:
+    """Return which pieces belong together, parts of one parameter (of complex numbers) as names and their order say.
+
+    They are used by the same code, whose other side may be told apart by what it does with each.
+    """
+    known = {link.reference: link.candidate for one in matches for link in one.links}
+    alone = [both for both in found.items() if all(len(piece.roles) == 1 for piece in both)]
+    held = {piece: one for both in alone for piece in both for one in piece.roles.values()}
+    result = dict(found)
+    for side in (0, 1):
+        for some in grouped(alone, lambda both: held[both[side]].parameter.path).values():  # noqa: B023  used at once
+            others = {held[b]: b for _, b in some}
+            if len(some) > 1 and {known.get(held[a]) for a, _ in some} == others.keys():
+                result |= {a: others[known[held[a]]] for a, _ in some}
+    return result
 
 
 def _is_whole(match: UnitMatch) -> bool:
