@@ -133,3 +133,39 @@ def test_two_recorded_runs_are_told_the_same(lacking: str, packs: str, tmp_path:
     report = padiff.compare(tmp_path / "reference", tmp_path / "candidate")
     assert sorted(places(report, packs)) == ([] if lacking == "k" else ["0.v", "1.v"]), str(report)
     assert report.aligned is (lacking == "k")
+
+
+class Simple(rows.Module):
+    """A simple recurrent unit by hand: one matrix for three layers, of which two have a bias, in one vector."""
+
+    def __init__(self) -> None:
+        self.weight, self.bias, self.last = rows.parameter(8, 24), rows.parameter(16), rows.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        u = x @ self.weight
+        forget, reset = F.sigmoid(u[..., 8:16] + self.bias[:8]), F.sigmoid(u[..., 16:] + self.bias[8:])
+        return self.last(reset * F.tanh(forget * u[..., :8]) + x)
+
+
+class SimpleLayers(columns.Layer):
+    """The same with three layers, and what a fault multiplies with."""
+
+    def __init__(self, slope: float) -> None:
+        self.line, self.forget, self.reset = (columns.Dense(8, 8, bias=bias) for bias in (False, True, True))
+        self.out, self.slope = columns.Dense(8, 8), slope
+
+    def forward(self, x: Any) -> Any:
+        forget, reset = F.sigmoid(self.forget(x)), F.sigmoid(self.reset(x))
+        return self.out(reset * F.tanh(forget * self.line(x) * self.slope) + x)
+
+
+@EACH_WAY
+@pytest.mark.parametrize("slope", [1.0, 1.1])
+def test_one_vector_may_hold_the_biases_of_some_of_the_layers_that_a_matrix_packs(slope: float, packs: str) -> None:
+    """They had no counterpart, and a right port was three sources."""
+    both = Simple(), SimpleLayers(slope)
+    report = padiff.diff(*both[:: 1 if packs == "reference" else -1], TOKENS)
+    assert len(report.sources) == (slope != 1.0), str(report)
+    assert report.aligned is (slope == 1.0), str(report)
+    assert report.transfer is not None
+    assert report.transfer.unmatched_reference == report.transfer.unmatched_candidate == (), str(report)

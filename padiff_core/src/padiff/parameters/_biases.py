@@ -141,12 +141,20 @@ class _Side:
     def joined(self) -> Iterator[Packing]:
         """Yield the only bias of layers with the vectors of one length that are parts of it; the rest of it is zero.
 
-        That is likely between them: keys need no bias, and lie between queries and values, or in front of values.
+        That is likely between them: keys need no bias, and lie between queries and values, or in front of values. Or
+        the only vector with the biases that are parts of it: those of some of the layers that one matrix packs.
         """
         for layers, some in self._biases.items():
             vectors = [one for one in self._behind(layers) if one.paths <= self._left]
             shapes = {tuple(bare(_held(one).shape)) for one in (*some, *vectors)}
-            if len(some) == 1 and len(shapes) == 2 and {*map(len, shapes)} == {1}:
+            if len(shapes) != 2 or {*map(len, shapes)} != {1}:
+                continue
+            if len(vectors) == 1 < len(some):
+                packed, *held = (attrs.evolve(one, roles={"weight": _held(one)}) for one in (*vectors, *some))
+                packing = Packing(((packed,),), tuple(held), not self._ours, layers=False)
+                if packing.fits:
+                    yield packing
+            elif len(some) == 1:
                 packed, *held = (attrs.evolve(one, roles={"weight": _held(one)}) for one in (*some, *vectors))
                 part, whole = sorted(shapes)
                 lacking = whole[0] // max(1, part[0]) - len(vectors)
