@@ -13,6 +13,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from padiff.alignment._covers import around, around_modules, calls_of, cover
 from padiff.alignment._names import similarity
 from padiff.alignment._pairs import ModulePair, Pair, called_together
 from padiff.alignment._samples import FreeRuns, is_used
@@ -48,24 +49,32 @@ class Anchors:
         self._own = [trace.root.path if alone or len(trace.models) == 1 else None for trace in self._traces]
         self.roots = list(self._together(*(trace.models for trace in self._traces))) if alone else []
         """Which calls of the model itself are which: a script may make several."""
-        number = 0
-        together = [
-            tuple(_calls_of(some, calls) for some, calls in zip(paths, (ours, theirs), strict=True))
-            for paths in called_together(modules)
-        ]
-        for a, b in sorted(together, key=lambda calls: len(calls[0]) != len(calls[1])):
+        covers, number = (self._reference, self._candidate), 0
+
+        def used(paths: tuple[set[str], set[str]]) -> tuple[list[Call], list[Call]]:
+            return calls_of(paths[0], ours), calls_of(paths[1], theirs)
+
+        for paths in sorted(called_together(modules), key=lambda one: len({len(calls) for calls in used(one)})):
+            a, b = used(paths)
             both = list(self._of_module(a, b))
             self._both += both
             for mine, yours in both:
-                _cover(mine, number, self._reference)
-                _cover(yours, number, self._candidate)
+                cover(mine, number, self._reference)
+                cover(yours, number, self._candidate)
                 number += 1
-            for calls, place, covers in ((a, 0, self._reference), (b, 1, self._candidate)):
+            for place, calls in enumerate((a, b)):
                 # The other side uses these parameters around its calls: none of them does all that this one does.
-                for call in calls:
-                    if not call.leaf and call not in {pair[place] for pair in both}:
-                        _cover(call, number, covers)
-                        number += 1
+                rest = [call for call in calls if not call.leaf and all(call is not pair[place] for pair in both)]
+                within = around(rest)
+                for call in rest:
+                    cover(call, number, covers[place], without=within)
+                    number += 1
+                # What all of these lie in does, and what those lie in that use them there.
+                users = around_modules(paths[1 - place], (theirs, ours)[place]) if within and not both else []
+                for some, covering in ((within, covers[place]), (users, covers[1 - place])):
+                    for call in some if users else ():
+                        covering.setdefault(call, set()).add(number)
+                number += 1
         self._leave_what_is_held()
         for key in inside:
             # What is inside of a mapped pair anchors the pair, and is no anchor of its own.
@@ -215,9 +224,9 @@ class Anchors:
         covers = self._reference, self._candidate
         chains = [grouped(calls, lambda call: frozenset(calls[call])) for calls in covers]  # noqa: B023  used at once
         found: list[tuple[tuple[list[Call], list[Call]], tuple[tuple[int, int], ...]]] = []
-        for cover, matching in chains[0].items():
+        for covered, matching in chains[0].items():
             ours = sorted((call for call in matching if call not in pairs), key=attrgetter("index"))
-            theirs = sorted((call for call in chains[1].get(cover, ()) if call not in taken), key=attrgetter("index"))
+            theirs = sorted((call for call in chains[1].get(covered, ()) if call not in taken), key=attrgetter("index"))
             if ours and theirs:
                 found.append(((ours, theirs), tuple(self._tie_chain(ours, theirs))))
         for group in grouped(found, lambda one: tuple(map(_structure, one[0]))).values():
@@ -301,12 +310,6 @@ def _is_put_together(trace: Trace) -> bool:
     return "" not in called and len(called) > 1
 
 
-def _calls_of(paths: Collection[str], calls: Mapping[str, list[Call]]) -> list[Call]:
-    """Return the calls of some modules, in execution order."""
-    found = [call for path in paths for call in calls.get(path, ())]
-    return sorted(found, key=attrgetter("index")) if len(paths) > 1 else found
-
-
 def _innermost(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[int, int]:
     """Return which calls of two nests do the same: the innermost, or one and what pads the other's input around it."""
     a, b = _borders(ours[-1]), _borders(theirs[-1])
@@ -316,12 +319,6 @@ def _innermost(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[int, int]:
         if around:
             return around[-1]
     return len(ours) - 1, len(theirs) - 1
-
-
-def _cover(call: Call, number: int, covers: dict[Call, set[int]]) -> None:
-    covers.setdefault(call, set()).add(number)
-    for above in call.ancestors():
-        covers.setdefault(above, set()).add(number)
 
 
 def _goes_on(call: Call, rest: set[int], covers: Mapping[Call, set[int]]) -> bool:
