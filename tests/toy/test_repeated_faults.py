@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -647,3 +648,49 @@ def test_what_all_blocks_leave_out_is_one_source_whatever_number_the_reference_h
     assert str(report).startswith("not aligned: 1 source in 3 places"), str(report)
     report = padiff.diff(weighed(0.3, 0.5, 0.7), weighed(0.4, 0.5, 0.6), X)
     assert str(report).startswith("not aligned: 2 sources"), str(report)
+
+
+def blended(x: Any, y: Any, gate: Any) -> Any:
+    return gate * x + (gate * -1.0 + 1.0) * y
+
+
+def blended_at_once(x: Any, y: Any, gate: Any, *, crossed: bool) -> Any:
+    x, y = (y, x) if crossed else (x, y)
+    return y + gate * (x - y)
+
+
+def settling(base: Any, linear: Any, blend: Any, rounds: int) -> Any:
+    """Return a model that blends two values, in front of many operations and in a block of its own."""
+
+    class Block(base):
+        def __init__(self) -> None:
+            self.out = linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.out(blend(x, F.tanh(x), F.sigmoid(x)))
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.first, self.second, self.block = linear(4, 4), linear(4, 4), Block()
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x)
+            x = blend(x, F.tanh(x), F.sigmoid(x))
+            for _ in range(rounds):
+                x = F.tanh(x * 1.1) + x * 0.1
+            return self.block(self.second(x))
+
+    return Model()
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_what_is_found_in_one_call_tells_where_to_look_in_those_before(crossed: bool) -> None:
+    """The first one was looked into before, found no cause among so many operations, and was a source of its own."""
+    ours = settling(rows.Module, rows.Linear, blended, 12)
+    theirs = settling(columns.Layer, columns.Dense, partial(blended_at_once, crossed=crossed), 12)
+    report = padiff.diff(ours, theirs, X)
+    assert report.aligned is not crossed, str(report)
+    if crossed:
+        assert repr(report) == "<Report: not aligned: 1 source in 2 places>", str(report)
+        assert len({str(one.cause) for one in report.sources}) == 1, str(report)
+        assert report.sources[0].cause is not None, str(report)

@@ -44,6 +44,10 @@ def explained_by_code(sources: Sequence[Finding], judge: Judge, plain: Mapping[K
         seen = [finding_of(one, source=True, step=source.step) for one in behind]
         told = [explained.by_code(one) for one in seen if _call(one) == _call(source)]
         found.append([one for one, _ in told] if any(whole for _, whole in told) else [source])
+    # What was found in one call of some code tells where to look in another one, whichever comes first.
+    for place, source in enumerate(sources):
+        if explained.is_told_more(source):
+            found[place] = [explained.by_code(source)[0]]
     led = explained.consequences()
     for some in found:
         yield [attrs.evolve(one, source=False) if _name(one) in led else one for one in some]
@@ -56,6 +60,17 @@ class _Explained:
         self._bench, self._plain, self._named = judge.settler.bench, plain, named
         self._hints: set[object] = set()
         self._searched: dict[object, Search] = {}
+        self._spent = 0
+        self._told: dict[object, set[object]] = {}
+        """What was found elsewhere before each was looked into."""
+
+    def is_told_more(self, source: Finding) -> bool:
+        """Return whether more was found elsewhere since the code of a source showed nothing: it is looked into anew."""
+        name = _name(source)
+        more = name in self._searched and not self._searched[name].slips[0] and self._hints - self._told[name]
+        if more:
+            self._spent += self._searched.pop(name).runs
+        return bool(more)
 
     def by_code(self, source: Finding) -> tuple[Finding, bool]:
         """Return a source with what its code shows, and whether that explains all of it."""
@@ -67,8 +82,9 @@ class _Explained:
             return source, False
         if name not in self._searched:  # in a step behind it is the same
             bench = attrs.evolve(self._bench, evaluating=source.rests_on("evaluation_mode"))
-            left = _ALL_RUNS - sum(one.runs for one in self._searched.values())
+            left = _ALL_RUNS - self._spent - sum(one.runs for one in self._searched.values())
             most = min(RUNS, max(left, _LEAST_RUNS))
+            self._told[name] = set(self._hints)
             self._searched[name] = Search(bench, found.pair, spot, index, self._plain, self._hints, most)
         slips, whole = self._searched[name].slips
         drawn = source.rests_on("distribution")  # two draws differ, however they are made
