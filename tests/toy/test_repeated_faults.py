@@ -694,3 +694,42 @@ def test_what_is_found_in_one_call_tells_where_to_look_in_those_before(crossed: 
         assert repr(report) == "<Report: not aligned: 1 source in 2 places>", str(report)
         assert len({str(one.cause) for one in report.sources}) == 1, str(report)
         assert report.sources[0].cause is not None, str(report)
+
+
+def normed_by_hand(x: Any, weight: Any, eps: float) -> Any:
+    mean = x.mean(-1, True)
+    return (x - mean) / (((x - mean) * (x - mean)).mean(-1, True) + eps).sqrt() * weight
+
+
+def norming(base: Any, linear: Any, parameter: Any, norm: Any) -> Any:
+    """Return a model that norms large values in its own code, and small ones in a block's."""
+
+    class Block(base):
+        def __init__(self) -> None:
+            self.out, self.weight = linear(4, 4), parameter(4)
+
+        def forward(self, x: Any) -> Any:
+            return self.out(norm(x * 0.1, self.weight))
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.first, self.second, self.weight, self.block = linear(4, 4), linear(4, 4), parameter(4), Block()
+
+        def forward(self, x: Any) -> Any:
+            return self.block(self.second(norm(self.first(x) * 3.0, self.weight)))
+
+    return Model()
+
+
+@pytest.mark.parametrize("eps", [1e-7, 1e-3])
+def test_a_number_of_a_line_is_one_source_whatever_else_is_told_beside_it(eps: float) -> None:
+    """Large values are right without it, small ones only with the reference's: each was a source of its own."""
+    report = padiff.diff(
+        norming(rows.Module, rows.Linear, rows.parameter, lambda x, weight: F.layer_norm(x, weight, 0.0, 1e-7)),
+        norming(columns.Layer, columns.Dense, columns.weight, partial(normed_by_hand, eps=eps)),
+        X,
+    )
+    assert report.aligned is (eps == 1e-7), str(report)
+    if not report.aligned:
+        assert repr(report) == "<Report: not aligned: 1 source in 2 places>", str(report)
+        assert len({str(one.cause) for one in report.sources}) == 2, str(report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
@@ -32,6 +32,8 @@ _OF_CODE = ("code", "code_alone", "kernel", "taken", "cut", "cut_given")
 """Causes that are one at one line of the candidate's code, whichever calls run it: numbers may be what each holds."""
 _SAID = re.compile(r"-?[\w.]+(?![\w.]*[=\[(])")
 """A number, or a word, that an operation is told: no keyword, nor what is called."""
+_OPERATION = re.compile(r"\w+\([^()]*\)")
+"""An operation that is told, with what it is told."""
 _ONE_AS = {"input": "output", "buffer": "parameter", "updates": "updated_parameter"}
 """Kinds of which one cause is one fault: what one call's code gives, the next is given; many steps, and one step."""
 _GRADIENTS = ("parameter_gradient", "input_gradient")
@@ -180,7 +182,9 @@ def _grouped(sources: Sequence[Finding]) -> list[list[list[Finding]]]:
         elif all(one.cause is not None or (one.reference.location and one.candidate.location) for one in piece):
             # A call may show more of what is wrong than another.
             codes = [
-                code for one in piece for code in ((_code(one),) if one.cause else (_code(one), _of_reference(one)))
+                code
+                for one in piece
+                for code in ((_code(one), *_numbers(one)) if one.cause else (_code(one), _of_reference(one)))
             ]
             key = next((known[code] for code in codes if code in known), number)
             known = dict.fromkeys(codes, key) | known
@@ -244,6 +248,15 @@ def _code(source: Finding) -> object:
     around = None if own else (side.class_name, _what(source))
     told = None if source.cause is None else _told(source.cause)
     return (source.phase, source.verdict, told, around, side.location)
+
+
+def _numbers(source: Finding) -> Iterator[object]:
+    """Yield what the candidate's line alone says with numbers: in another call the reference may do more at once."""
+    causes = [] if source.cause is None else source.cause.parameters.get("causes", [source.cause])
+    for told in (cause.parameters for cause in causes if cause.name in ("code", "code_alone")):
+        ours, theirs = (str(told.get(side, told["called"] if told.get("side") == side else "")) for side in SIDES)
+        said = {*_OPERATION.findall(theirs)} - {*_OPERATION.findall(ours)}
+        yield from ((_line(source), one) for one in sorted(said) if _NUMBER.search(one))
 
 
 def _what(source: Finding) -> object:
