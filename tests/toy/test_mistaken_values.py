@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,3 +66,37 @@ def test_positions_below_a_name_are_positions_whatever_order_the_names_are_in(tu
     theirs = exits(columns.Layer, columns.Dense, first=False, turned=turned)
     report = padiff.diff(exits(rows.Module, rows.Linear, first=True), theirs, x)
     assert report.aligned is not turned, str(report)
+
+
+def called(base: Any, linear: Any, *, twice: bool) -> Any:
+    """Return a model that calls a module of its own with a value, and what is made of it, or with the value twice."""
+
+    class Inner(base):
+        def __init__(self) -> None:
+            self.out = linear(4, 4)
+
+        def forward(self, x: Any, y: Any) -> Any:
+            return self.out(x * y)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.first, self.inner = linear(4, 4), Inner()
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x)
+            y = x + F.tanh(x)
+            if twice:
+                return self.inner(x, x) + y
+            return self.inner(x, y) + y
+
+    return Model()
+
+
+def test_a_value_that_a_module_is_called_with_is_wrong_at_the_line_that_calls_it() -> None:
+    """It was placed where the module's own code is."""
+    ours, theirs = called(rows.Module, rows.Linear, twice=False), called(columns.Layer, columns.Dense, twice=True)
+    (source,) = padiff.diff(ours, theirs, X).sources
+    assert source.is_caused_by("taken"), source
+    lines = Path(__file__).read_text().splitlines()
+    assert source.candidate.location is not None
+    assert "self.inner(x, x)" in lines[int(source.candidate.location.rpartition(":")[2]) - 1], source

@@ -164,9 +164,12 @@ def _at_slip(place: Place, slip: Slip, spot: Spot) -> Place:
     taker = spot.pair.candidate
     own = next((one.module.definition for one in taker.ancestors() if one.path == place.path), None)
     inside = giver is not None and any((frame.file, frame.start) == own for frame in giver.frames)
-    if slip.candidate or slip.taken is not None or spot.what != "input" or own is None or inside:
+    if slip.taken is not None and slip.taker is not None:
+        line = called_at(slip.taker)
+    elif slip.candidate or spot.what != "input" or own is None or inside:
         return at_line(place, slip.candidate[-1:] or ((slip.taker,) if slip.taker else ()))
-    line = called_at(taker)
+    else:
+        line = called_at(taker)
     return attrs.evolve(place, location=line.location, stack=line.stack)
 
 
