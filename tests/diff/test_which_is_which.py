@@ -231,3 +231,37 @@ def test_blocks_that_are_skipped_leave_no_parameter_without_a_counterpart() -> N
     report = padiff.diff(ours, theirs, randoms(2, 16, 6))
     assert {source.candidate.path for source in report.sources} == {"patches", "token_only"}, str(report)
     assert str(report).startswith("not aligned: 1 source in 3 places"), str(report)
+
+
+class Halved(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.branch, self.out = torch.nn.Linear(4, 8), torch.nn.Linear(4, 4), torch.nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept, taken = self.base(x).chunk(2, -1)
+        return self.out(torch.cat((kept, torch.relu(self.branch(taken))), -1))
+
+
+class HalvedPort(paddle.nn.Layer):
+    """The same, its layers under other names, maybe with the halves in each other's place."""
+
+    def __init__(self, *, crossed: bool) -> None:
+        super().__init__()
+        self.body, self.way, self.last = paddle.nn.Linear(4, 8), paddle.nn.Linear(4, 4), paddle.nn.Linear(8, 2)
+        self.crossed = crossed
+
+    def forward(self, x: Any) -> Any:
+        kept, taken = paddle.chunk(self.body(x), 2, axis=-1)
+        if self.crossed:
+            kept, taken = taken, kept
+        taken = paddle.nn.functional.relu(self.way(taken))
+        return self.last(paddle.concat((kept, taken), axis=-1))
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_halves_in_each_others_place_are_one_source_whatever_layers_are_called(crossed: bool) -> None:
+    report = padiff.diff(Halved(), HalvedPort(crossed=crossed), (randoms(3, 4),))
+    assert repr(report).startswith("<Report: not aligned: 1 source in 2 places" if crossed else "<Report: aligned"), (
+        str(report)
+    )

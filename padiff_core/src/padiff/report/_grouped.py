@@ -32,6 +32,8 @@ _OF_CODE = ("code", "code_alone", "kernel", "taken", "cut", "cut_given")
 """Causes that are one at one line of the candidate's code, whichever calls run it: numbers may be what each holds."""
 _SAID = re.compile(r"-?[\w.]+(?![\w.]*[=\[(])")
 """A number, or a word, that an operation is told: no keyword, nor what is called."""
+_MODULE = re.compile(r"(?<=the output of )[\w.]+")
+"""What a side calls the module that gives a value: the other one may have another name for its counterpart."""
 _OPERATION = re.compile(r"\w+\([^()]*\)")
 """An operation that is told, with what it is told."""
 _ONE_AS = {"input": "output", "buffer": "parameter", "updates": "updated_parameter"}
@@ -300,8 +302,8 @@ def _has_no_other_cause(piece: Sequence[Finding], source: Finding) -> bool:
         return True
     causes = {one.cause for one in (*piece, source) if one.cause is not None}
     if {one.name for one in causes} == {"taken"}:
-        ours, theirs = ({one.parameters[side] for one in causes} for side in SIDES)
-        return len(causes) == 1 or ours == theirs  # these are in each other's place
+        ours, theirs = ({_MODULE.sub("_", one.parameters[side]) for one in causes} for side in SIDES)
+        return len(causes) == 1 or (ours == theirs and len(ours) > 1)  # these are in each other's place
     if {one.name for one in causes} != {"code_alone"}:
         return len(causes) <= 1
     called = sorted((one.parameters["called"] for one in causes), key=len)
