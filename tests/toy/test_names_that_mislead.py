@@ -195,6 +195,6 @@ def test_a_matching_otherwise_than_in_other_blocks_is_told(crossed: tuple[int, .
     """Names that say nothing by themselves, but what one of them is in each block."""
     report = padiff.diff(Gates(("gate", "up")), Gates(("w1", "w3"), crossed), ROWS)
     assert report.aligned, str(report)
-    told = [match[:3] for note in report.notes if note.kind == "against_other_blocks" for match in note.data["matches"]]
+    told = [match for note in report.notes if note.kind == "against_other_blocks" for match in note.data["matches"]]
     ways = (("gate", "w3", "w1"), ("up", "w1", "w3"))
     assert told == [tuple(f"blocks.1.{name}" for name in way) for way in ways] * (len(crossed) == 1), str(report)

@@ -151,11 +151,10 @@ def naming_notes(known: Correspondence) -> Iterator[Note]:
     ]
     if crossed:
         yield Note("against_names", {"matches": crossed})
-    told = {a for a, _, _ in crossed}
-    others = _as_in_other_blocks(ours, theirs)
+    told = {name for name, _, _ in crossed}
     unlike = [
-        (ours[i], theirs[i], theirs[j], ours[like], theirs[like])
-        for i, (j, like) in others.items()
+        (ours[i], theirs[i], theirs[j])
+        for i, j in _as_in_other_blocks(ours, theirs).items()
         if ours[i] not in told and ways_between("", links[i].reference, links[j].candidate)
     ]
     if unlike:
@@ -171,15 +170,15 @@ def _same_paths(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, int]:
     return {i: next(j for j in group if theirs[j] == ours[i]) for group in alike for i in group}
 
 
-def _as_in_other_blocks(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, tuple[int, int]]:
-    """Return which one each name is matched with where most of its like, in other blocks, are; and one of these.
+def _as_in_other_blocks(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, int]:
+    """Return which other name each one would have, were it matched as most of its like are, those in other blocks.
 
-    Of names in each other's place alone. Blocks are told by the numbers in the names of our side.
+    Only where such names are in each other's place. Blocks are told by the numbers in the names of our side.
     """
     families = grouped(range(len(ours)), lambda i: _NUMBER.sub("", ours[i]))
     words = list(map(_NUMBER.split, theirs))
     places = {name: j for j, name in enumerate(theirs)}
-    found: dict[int, tuple[int, int]] = {}
+    found: dict[int, int] = {}
     for family in families.values():
         length, count = Counter(len(words[i]) for i in family).most_common(1)[0]
         alike = [i for i in family if len(words[i]) == length]
@@ -188,10 +187,8 @@ def _as_in_other_blocks(ours: Sequence[str], theirs: Sequence[str]) -> dict[int,
             i: "".join(word if 2 * times > count else own for own, (word, times) in zip(words[i], usual, strict=True))
             for i in alike
         }
-        like = next((i for i in alike if named[i] == theirs[i]), None)
-        if like is not None:
-            found.update({i: (places[name], like) for i, name in named.items() if name != theirs[i] and name in places})
-    return {i: both for i, both in found.items() if both[0] in found}
+        found.update({i: places[name] for i, name in named.items() if name != theirs[i] and name in places})
+    return {i: j for i, j in found.items() if j in found}
 
 
 def unregistered_notes(sides: tuple[Side, Side]) -> Iterator[Note]:

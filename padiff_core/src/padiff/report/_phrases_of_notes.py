@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from padiff.report._templates import OTHER, Data, Phrase, few
 
@@ -46,6 +46,11 @@ def _zeros(data: Data) -> str:
     return f"weights that are {which} ({few(data['paths'])})"
 
 
+def _misnamed(how: str, matches: Sequence[Sequence[str]]) -> str:
+    told = few([f"{ours} with {theirs}, not with {named}" for ours, theirs, named in matches])
+    return f"matched by what they do, {how}: {told}; whoever loads weights by these names puts them in the wrong places"
+
+
 NOTES: Mapping[str, Phrase] = {
     "unused_gradients": (
         "gradients of {module} arrive in the {side} alone, where no optimizer of either steps with them: not compared"
@@ -73,16 +78,8 @@ NOTES: Mapping[str, Phrase] = {
         + few([f"rank {rank} {steps}" for rank, steps in data["ranks"]])
     ),
     "rewritten_weights": "the {side}'s forward changes weights of its own, put back after every run: {paths:quoted}",
-    "against_names": lambda data: (
-        "matched by what they do, against names that agree: "
-        + few([f"{ours} with {theirs}, not with {named}" for ours, theirs, named in data["matches"]])
-        + "; whoever loads weights by these names puts them in the wrong places"
-    ),
-    "against_other_blocks": lambda data: (
-        "matched by what they do, otherwise than in other blocks: "
-        + few([f"{a} with {b}, not with {named}, as {x} with {y}" for a, b, named, x, y in data["matches"]])
-        + "; whoever loads weights by these names puts them in the wrong places"
-    ),
+    "against_names": lambda data: _misnamed("against names that agree", data["matches"]),
+    "against_other_blocks": lambda data: _misnamed("otherwise than in other blocks", data["matches"]),
     "crossed_names": lambda data: (
         f"the code of {repr(data['module']) if data['module'] else 'the model'} gives what the reference's gives with "
         + " and ".join(f"{theirs} for the reference's {ours}" for ours, theirs in data["matches"])
