@@ -114,6 +114,47 @@ def test_a_script_may_call_each_model_on_all_at_once(
     }
 
 
+class Placed(rows.Module):
+    """A model that adds to all rows what a layer makes of places, which are the same whatever the rows."""
+
+    def __init__(self) -> None:
+        self.places, self.first, self.last = (rows.Linear(SIZE, SIZE) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        places = rows.Tensor(np.eye(SIZE, dtype=np.float32)[:1])
+        return self.last(functional.tanh(self.first(x) + self.places(places)))
+
+
+def rank(folder: Path, *, apart: bool, cut: bool = False) -> None:
+    """Train on winners and losers, in one call or ``apart``; the losers' scores may be ``cut`` off the graph."""
+    np.random.seed(0)
+    model, rng = Placed(), np.random.default_rng(1)
+    optimizer = rows.SGD(model.parameters(), 0.1)
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for _ in range(2):
+            won, lost = rng.standard_normal((2, BATCH, SIZE)).astype(np.float32)
+            if apart:
+                won, lost = model(rows.Tensor(won)), model(rows.Tensor(lost))
+            else:
+                both = model(rows.Tensor(np.concatenate([won, lost])))
+                won, lost = both[:BATCH], both[BATCH:]
+            loss = ((won - (functional.detach(lost) if cut else lost)) * won).sum()
+            optimizer.clear()
+            loss.backward()
+            optimizer.step()
+            recorder.step(float(loss.data))
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_one_slice_is_sent_no_gradient_for_is_one_source(tmp_path: Path, cut: bool) -> None:
+    """The gradient of what is alike in all slices is known of none of them: its layer was another source."""
+    rank(tmp_path / "a", apart=False)
+    rank(tmp_path / "b", apart=True, cut=cut)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is not cut, report
+    assert [(one.what.kind, one.candidate.call) for one in report.sources] == [("output_gradient", 1)] * cut, report
+
+
 @pytest.mark.parametrize("most", [1024, 1])
 def test_what_a_model_made_is_cut_by_what_is_near(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounding makes each row another one; of many rows those in their order are."""

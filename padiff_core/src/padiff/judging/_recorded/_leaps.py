@@ -294,7 +294,7 @@ class Leaps:
         size = self.meter.size(*keys, awaited=None in keys and is_awaited(spot, self.meter.traces, self._given))
         how = None if size is None or key in self._sent else magnified(spot, size, self.meter)
         unlike = size is not None and key not in self._sent and how is None and self._is_unlike(spot, size, known)
-        unknown = size is None and (None not in keys or not is_told(spot, self.meter.traces))
+        unknown = size is None and (keys != (None, None) or not is_told(spot, self.meter.traces))
         if unlike or unknown:
             for taker in takers:
                 taker.add(known)
