@@ -35,6 +35,7 @@ from padiff.report import (
     Note,
     Phase,
     Place,
+    RecordedRuns,
     Report,
     Transfer,
     Verdict,
@@ -362,6 +363,20 @@ def test_one_line_is_one_source_wherever_it_runs() -> None:
     text = plain(Report(sources, sources))
     assert text.startswith("not aligned: 1 source in 3 places")
     assert all(f"g(_, [{size}])" in text for size in (2, 3)), text
+
+
+def test_one_line_is_one_source_wherever_recorded_runs_show_it() -> None:
+    """Two networks of one class, each of two blocks: what stands behind the first was given other values."""
+    places = [Place(f"{net}.{i}", "B", "/w/n.py:3") for net in ("a", "b") for i in range(2)]
+    unlike = attrs.evolve(norm(0), cause=None, between=("start", "l"))
+    sources = tuple(attrs.evolve(unlike, reference=place, candidate=place) for place in places[::2])
+    assert unlike.figures is not None
+    size = unlike.figures.rel_l2
+    for behind, said in ((0.5, "1 source in 2 places"), (0.01, "2 sources")):
+        errors = [attrs.evolve(unlike.figures, rel_l2=size * (behind if i % 2 else 1)) for i in range(4)]
+        ran = (ComparedCall(Verdict.DIFFERS, one, one, forced=error) for one, error in zip(places, errors, strict=True))
+        runs = RecordedRuns(("a", "b"), "tensors", (0,))
+        assert plain(Report(sources, sources, calls=tuple(ran), recorded=runs)).startswith(f"not aligned: {said}")
 
 
 def test_a_line_that_leaves_out_an_argument_is_one_source() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
+from padiff.numerics import FLOORS
 from padiff.paths import last
 from padiff.report import _words as words
-from padiff.report._compared import ComparedCall
 from padiff.report._finding import SIDES, Cause, Finding, Phase, Verdict
 from padiff.report._report import Report
 
@@ -66,7 +67,7 @@ def blocks_of(report: Report) -> list[Block]:
         if len(found) > _FEW:
             alone = [group for group in alone if group not in found]
             folds.append([piece for group in found for piece in group])
-    ran = _ran(report.calls)
+    ran = _ran(report)
     blocks: list[Block] = []
     for group in [*folds, *alone]:
         start, fold = count_of(blocks) + 1, len(blocks) < len(folds)
@@ -121,35 +122,40 @@ def _told(cause: Cause) -> frozenset[str]:
     return frozenset((str(_apart(cause)) if cause.name == "arguments" else _SHAPE.sub("", str(cause)),))
 
 
-def _ran(calls: Sequence[ComparedCall]) -> list[set[_Paths]]:
-    """Return, of each piece of the candidate's code, where it ran: the paths of the calls that were compared.
+def _ran(report: Report) -> list[dict[_Paths, float]]:
+    """Return, of each piece of the candidate's code, where it ran, and by how much such a call differs at least.
 
-    What the candidate alone calls was compared with the code around it: such calls have one path.
+    What the candidate alone calls was compared with the code around it: such calls have one path. Where each call was
+    fed, only sources differ.
     """
-    found: dict[object, set[_Paths]] = {}
-    for call in calls:
+    found: dict[object, dict[_Paths, float]] = {}
+    for call in report.calls:
         if call.candidate is not None:
             code = call.candidate.class_name, call.candidate.location
-            path = None if call.reference is None else call.reference.path
-            found.setdefault(code, set()).add((path, call.candidate.path))
+            path = None if call.reference is None else call.reference.path, call.candidate.path
+            error = 0.0 if call.forced is None or report.recorded is None else call.forced.rel_l2
+            known = found.setdefault(code, {})
+            known[path] = min(known.get(path, math.inf), error)
     return list(found.values())
 
 
-def _wherever_they_run(group: Sequence[Sequence[Finding]], ran: Sequence[set[_Paths]]) -> bool:
+def _wherever_they_run(group: Sequence[Sequence[Finding]], ran: Sequence[Mapping[_Paths, float]]) -> bool:
     """Return whether the same lines of code differ in every call that was compared: the lines are it, one fault.
 
     Where they differ in some calls alone, what these calls hold is it: a fault of its own in each. Where they call
-    several layers by other names, each of these is judged by itself.
+    several layers by other names, each of these is judged by itself. Behind a source (of recorded runs) nobody knows of
+    a call whether its code is right that differs by about as much.
     """
     first = group[0][0]
     alone = {theirs for paths in ran for ours, theirs in paths if ours is None}
-    places = [(one.reference.path, one.candidate.path) for piece in group for one in piece]
-    wrong = {(None if theirs in alone else ours, theirs) for ours, theirs in places}
+    found = [one for piece in group for one in piece]
+    wrong = {(None if one.candidate.path in alone else one.reference.path, one.candidate.path) for one in found}
     names = set(map(_names, wrong))
-    known = [{one for one in paths if _names(one) in names} for paths in ran if paths & wrong]
+    known = [{one: paths[one] for one in paths if _names(one) in names} for paths in ran if paths.keys() & wrong]
     if first.cause is None and (not known or first.phase not in (Phase.FORWARD, Phase.BACKWARD)):
         return False  # values that nobody loaded
-    return not known or set().union(*known) == wrong
+    least = min((one.figures.rel_l2 for one in found if one.figures is not None), default=math.inf)
+    return all(one in wrong or not FLOORS * error < least for paths in known for one, error in paths.items())
 
 
 def _names(paths: _Paths) -> tuple[str, ...]:
