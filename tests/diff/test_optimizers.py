@@ -462,6 +462,22 @@ def test_a_smoothing_has_one_name_and_an_epsilon_its_place() -> None:
     }, told(report)
 
 
+def test_a_bias_of_one_number_is_stepped_by_the_same_rule_as_all_else() -> None:
+    """A step of one number is a multiple of any other: it was a source of its own, without a cause."""
+    import paddle
+    import torch
+
+    ours = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 1))
+    theirs = paddle.nn.Sequential(paddle.nn.Linear(8, 4), paddle.nn.Linear(4, 1))
+    optimizers = (
+        torch.optim.RMSprop(ours.parameters(), 0.01, eps=0.01),
+        paddle.optimizer.RMSProp(0.01, rho=0.99, epsilon=0.01, parameters=theirs.parameters()),
+    )
+    (source,) = padiff.diff(ours, theirs, X, optimizers=optimizers, loss=_mean_square).sources
+    assert str(source.cause).startswith("eps_place: 'added to the root' in the reference"), source
+    assert source.what.name == "4 parameters"
+
+
 @pytest.mark.parametrize("rate", [0.01, 0.02])
 def test_a_rule_of_a_framework_is_the_cause_where_no_setting_is(rate: float) -> None:
     """MindSpore's Adam adds its epsilon before the bias is corrected: it had no cause, and is so in each such pair."""

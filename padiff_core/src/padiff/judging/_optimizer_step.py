@@ -91,8 +91,10 @@ def of_one_cause(
     groups: dict[object, list[tuple[Link, Finding]]] = {}
     for link, finding in sorted(found, key=lambda one: _is_number(one[0])):
         key = _key(finding.cause, groups)
-        if _is_number(link) and isinstance(key, float) and key not in groups and None in groups:
-            key, finding = None, attrs.evolve(finding, cause=None)
+        if _is_number(link) and isinstance(key, float) and key not in groups:
+            alike = next((one for one in groups if one is None or _is_place(one)), key)
+            if alike in groups:
+                key, finding = alike, attrs.evolve(finding, cause=groups[alike][0][1].cause)
         groups.setdefault(key, []).append((link, finding))
     rest = groups.get(None, [])
     for key in [one for one in groups if isinstance(one, float) and _elements(groups[one]) < _elements(rest)]:
@@ -104,7 +106,8 @@ def of_one_cause(
         own = list(scaled) if 2 * len(own) > sum(scaled.values()) else own
         groups[tuple(own)] = [one for key in own for one in groups.pop(key)]
     for key, group in groups.items():
-        worst = max((finding for _, finding in group), key=lambda one: (one.source, size_in(one)))
+        shown = [finding for link, finding in group if not _is_number(link)] or [finding for _, finding in group]
+        worst = max(shown, key=lambda one: (one.source, size_in(one)))
         if isinstance(key, tuple) and worst.cause is not None:
             besides = {name: value for name, value in worst.cause.parameters.items() if name != "times"}
             among = {"least": min(key), "most": max(key), **besides}
@@ -134,6 +137,11 @@ def _elements(group: Sequence[tuple[Link, Finding]]) -> int:
 
 def _is_number(link: Link) -> bool:
     return math.prod(link.candidate.shape) == 1
+
+
+def _is_place(key: object) -> bool:
+    """Return whether what findings have in common is where the optimizers add their epsilon: that makes no multiple."""
+    return isinstance(key, frozenset) and bool(key) and all(one.endswith(EPS_PLACE) for one in key)
 
 
 def _key(cause: Cause | None, known: Mapping[object, Any]) -> object:
