@@ -93,12 +93,11 @@ def differing_where(trace: Trace, outputs: Mapping[int, tuple[Array, Array]]) ->
                 return
 
 
-def unlike_shapes(alignment: Alignment, step: int, *, differs: bool) -> Iterator[Finding]:
+def unlike_shapes(root: Pair, step: int, *, differs: bool) -> Iterator[Finding]:
     """Yield the inputs that have other sizes on each side, where nothing fits that the models took, and none they gave.
 
     Or where it ``differs``: of words of other lengths a model may give a mean.
     """
-    root = alignment.pairs[0]
     if root.inputs or (root.outputs and not differs):
         return
     for ours, theirs in zip(root.reference.inputs, root.candidate.inputs, strict=False):

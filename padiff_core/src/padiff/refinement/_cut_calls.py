@@ -34,6 +34,13 @@ class Cut:
     loose: frozenset[int]
     """Tokens that hold a gradient of other uses than the slices' do: one script hands on what a call gave, and the
     other what it made of that."""
+    again: bool = False
+    """Whether all else that it is given the other side's model was given in the calls before: it keeps a cache."""
+
+    @property
+    def leaves_out(self) -> bool:
+        """Return whether the other side's model is never given the rest of what it is given."""
+        return len(self.slices) == 1 and not self.again
 
 
 def cuts(alignment: Alignment, traces: Traces) -> Iterator[Cut]:
@@ -49,6 +56,7 @@ def cuts(alignment: Alignment, traces: Traces) -> Iterator[Cut]:
             found += _cut_of((trained[0], calls[1]) if side == 0 else (calls[0], trained[1]), traces, side)
         yield from found
         yield from _cut_of(rest, traces)
+        yield from _given_again(rest, traces)
         for both in (trained, rest) if all(trace.gradients for trace in traces) else ():
             yield from _cut_short(both, traces)
 
@@ -64,6 +72,39 @@ def _cut_short(calls: Sequence[Sequence[Call]], traces: Traces) -> Iterator[Cut]
             share = _piece(both[side], both[1 - side], (traces[side], traces[1 - side]))
             if share is not None:
                 yield Cut(side, both[side], [both[1 - side]], [share], frozenset())
+
+
+def _given_again(calls: Sequence[Sequence[Call]], traces: Traces) -> Iterator[Cut]:
+    """Yield the calls, as many on either side, of which one is given what the other side's were given so far.
+
+    A model that keeps no cache makes it all anew to say the next word.
+    """
+    for k in range(1, len(calls[0])) if len(calls[0]) == len(calls[1]) else ():
+        for side in (0, 1):
+            share = _end(calls[side][k], calls[1 - side][: k + 1], (traces[side], traces[1 - side]))
+            if share is not None:
+                yield Cut(side, calls[side][k], [calls[1 - side][k]], [share], frozenset(), again=True)
+
+
+def _end(whole: Call, parts: Sequence[Call], traces: Traces) -> Share | None:
+    """Return the end of what a call is given as that which the last of some calls is, with what those before are given.
+
+    These may have begun with another text.
+    """
+    for index, (ours, theirs) in enumerate(zip(whole.inputs, parts[-1].inputs, strict=False)):
+        value = traces[0].value(ours)
+        for axis, dropped in ways(ours.shape, theirs.shape):
+            count, pieces = ours.shape[axis], list[Array]()
+            for one in parts[::-1]:
+                piece = traces[1].value(one.inputs[index]) if one.inputs[index:] else None
+                if piece is None or sum(known.shape[axis] for known in pieces) >= count:
+                    break
+                pieces.insert(0, np.expand_dims(piece, axis) if dropped else piece)
+            last = pieces[-1].shape[axis] if pieces else 0
+            alike = len({(*one.shape[:axis], *one.shape[axis + 1 :]) for one in pieces}) == 1
+            if value is not None and alike and np.array_equal(np.concatenate(pieces, axis), value):
+                return Share(axis, 0, count, tuple(range(count - last, count)), dropped=dropped)
+    return None
 
 
 def _piece(whole: Call, part: Call, traces: Traces) -> Share | None:

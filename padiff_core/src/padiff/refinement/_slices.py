@@ -35,7 +35,7 @@ def in_slices(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]]
     known: list[tuple[Cut, Division]] = []
     for cut in cuts(alignment, traces):
         alike = any((one.side, one.shares) == (cut.side, cut.shares) for one, _ in known)
-        found = _division(cut, alignment, traces, alike=alike)
+        found = _division(cut, alignment, traces, alike=alike or cut.again)
         known += [] if found is None else [(cut, found)]
     if not known:
         return _of_common_rows(alignment, traces) or _of_some_rows(alignment, traces)
@@ -44,10 +44,14 @@ def in_slices(alignment: Alignment, traces: Traces) -> tuple[Traces, list[Note]]
         ours = [found for cut, found in known if cut.side == side]
         loose = frozenset[int]().union(*(cut.loose for cut, _ in known if cut.side == side))
         plain = _without_sums(traces[side], [one for one in ours if len(one.shares) > 1], loose)
-        plain = without_ends(plain, [one for one in ours if len(one.shares) == 1])
+        plain = without_ends(plain, [found for cut, found in known if cut.side == side and cut.leaves_out])
         read[side] = Divided(plain, *ours).trace if ours else traces[side]
     gradients = all(trace.gradients for trace in traces)
     for cut, _ in known:
+        if cut.again:
+            note = Note("given_again", {"side": SIDES[cut.side], "name": cut.whole.path})
+            notes += [] if note in notes else [note]
+            continue
         if len(cut.slices) == 1:
             share = cut.shares[0]
             data = {"side": SIDES[cut.side], "name": cut.whole.path, "rows": share.rows, "count": share.count}

@@ -321,6 +321,7 @@ NOTES: Mapping[str, Phrase] = {
         f"{OTHER[data['side']]} does: {data['count']} of what that has {len(data['rows'])} of; no gradient comes to "
         "what it makes of the rest, which is compared with nothing"
     ),
+    "given_again": "the {side} gives {name:holder} all words in each call, the other side those that are new: read so",
     "rows_gathered": lambda data: (
         f"{repr(data['name']) if data['name'] else 'the model'} of the {data['side']} makes what it gives for all "
         f"rows, the {OTHER[data['side']]}'s for some; no gradient comes to the others, which are compared with nothing"

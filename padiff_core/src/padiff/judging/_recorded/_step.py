@@ -58,7 +58,7 @@ from padiff.judging._recorded._state import (
     of_uncalled_state,
 )
 from padiff.judging._recorded._taken_back import TakenBack
-from padiff.judging._recorded._uncompared import uncompared
+from padiff.judging._recorded._uncompared import of_other_shapes, uncompared
 from padiff.judging._recorded._update import gradients_apart, of_recorded_update
 from padiff.judging._suspicion import Suspicion
 from padiff.judging._tolerance import Rule
@@ -148,7 +148,9 @@ class Recorded(Gathered):
         for path, apart in gradients_apart(meter, known) if why is None else ():
             self.sent[path] = max(self.sent.get(path, 0.0), apart)
         found = else_of_changed_weights(found, known)
-        found = [*else_of_the_inputs(found), *uncompared(leaps, alignment, step)]
+        found = else_of_the_inputs(found)
+        found = found if self.backward else of_other_shapes(found, alignment, step)
+        found += uncompared(leaps, alignment, step)
         if differed or any(one.source for one in params):
             found = [attrs.evolve(one, source=False) for one in found]
         found = [*params, *found]
@@ -233,7 +235,7 @@ class Recorded(Gathered):
         # Of ranks nobody may know how the parts of what the model was given make a whole.
         given = all(leaf.token in trace.values for trace in traces for leaf in trace.root.inputs)
         differs = any(one.verdict is Verdict.DIFFERS for one in told)
-        shapes = [*unlike_shapes(alignment, step, differs=differs)] if given else []
+        shapes = [*unlike_shapes(alignment.pairs[0], step, differs=differs)] if given else []
         found = [*shapes, *unlike_inputs(Forced(leaps.checks), leaps.meter.of_spot, step)]
         models = leaps.meter.models
         # In execution order, those in front at which a difference arises: of one place the first is kept.
