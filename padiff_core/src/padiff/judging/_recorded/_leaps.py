@@ -16,7 +16,7 @@ from padiff.forcing import Check, Spot
 from padiff.judging._causes import OF_STATE
 from padiff.judging._cuts import cut_side
 from padiff.judging._recorded._gradients import Sums, given, is_awaited, is_frozen, is_told, sender, tells_nothing
-from padiff.judging._recorded._levels import Drift, Ends, Level, Takers, cast_of, is_behind, most_of_code
+from padiff.judging._recorded._levels import Drift, Ends, Level, Own, Takers, cast_of, is_behind, most_of_code
 from padiff.judging._recorded._magnified import Magnified, magnified
 from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._scaled_here import scaled_here
@@ -100,7 +100,7 @@ class Leaps:
             between = ("start" if owner is None else self._last.get(owner.key, "start"), name)
             drift = self.moved.get(pair.key, self._drift)
             read = max(drift.whole, 0.0 if call.training else drift.statistics.get(call.path, 0.0))
-            held = self._held.get(pair.key, 0.0)
+            held = self._held.get(pair.key, Own()).error
             self.levels[pair.key] = level = Level(held, drift=read, rounded=held)
             for leaves in pair.taken:
                 spot = Spot("input", pair, owner, between, *leaves)
@@ -180,7 +180,7 @@ class Leaps:
             level.differs = not same if size.close is None else not size.close
             return  # given by the script: see `unlike_inputs`
         owner = self.innermost_known(owner)
-        known = self.levels[owner.key]
+        known = self.levels[owner.key].beside(self._held.get(owner.key), size)
         ruling, source = scaled_here(self._ruled(owner, size, known), spot, owner, size, (level, known), self.meter)
         level.eps, level.cast = size.eps, max(level.cast, known.cast)
         level.random, level.drift = known.random or ruling.verdict is Verdict.STOCHASTIC, known.drift

@@ -22,12 +22,22 @@ from padiff.trace import Call, Key, Trace
 
 
 @attrs.frozen
+class Own:
+    """How far apart the parameters are that a module holds itself."""
+
+    error: float = 0.0
+    """Relative L2, together."""
+    added: float = 0.0
+    """Root mean square of what is between its vectors: if it adds one to what it gives, that is as far apart."""
+
+
+@attrs.frozen
 class Drift:
     """How far apart what two runs hold is before a step, relative L2, where nothing was found in the steps before."""
 
     whole: float = 0.0
     """All parameters together."""
-    modules: Mapping[str, float] = attrs.field(factory=dict)
+    modules: Mapping[str, Own] = attrs.field(factory=dict)
     """Path of a module of the candidate -> its own parameters."""
     statistics: Mapping[str, float] = attrs.field(factory=dict)
     """The same of running variances, where the frameworks track them by two conventions."""
@@ -67,6 +77,14 @@ class Level:
         """Take what is known of another one too."""
         for name in _FIELDS:  # a flag that is set is the larger one
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
+
+    def beside(self, own: Own | None, size: Size) -> Level:
+        """Return what is known of what a value was made of, with the vectors that its module adds: these may be more.
+
+        A bias that nothing hangs on (in front of a loss of differences) goes as far as a step goes, by rounding alone.
+        """
+        apart = own.added / size.difference.scale if own is not None and size.difference.scale else 0.0
+        return attrs.evolve(self, error=max(self.error, apart), rounded=max(self.rounded, apart))
 
     def vaguely(self, known: Level, least: bool) -> None:
         """Take what a value was made of too, where nothing but the least that it is apart is known."""
@@ -192,9 +210,16 @@ def drift_of(meter: Meter, known: Correspondence, when: When = "before") -> Drif
     links = [(match, link) for match, link in known.links if not link.buffer and meter.knows(link)]
     links = [(match, link) for match, link in links if known.alignment.using(match.candidate.module.path)]
     groups = grouped(links, lambda one: one[0].candidate.module.path)
-    modules = {path: together(meter, [link for _, link in group], when) for path, group in groups.items()}
+    modules = {path: _own(meter, [link for _, link in group], when) for path, group in groups.items()}
     whole = together(meter, [link for _, link in links], when)
-    return Drift(whole, {path: apart for path, apart in modules.items() if apart}, _statistics(meter, known, when))
+    return Drift(whole, {path: own for path, own in modules.items() if own.error}, _statistics(meter, known, when))
+
+
+def _own(meter: Meter, links: Sequence[Link], when: When) -> Own:
+    """Return how far apart what a module holds is."""
+    vectors = (meter.of_link(link, when) for link in links if len(link.candidate.shape) == 1)
+    added = (one.apart / math.sqrt(one.difference.count) for one in vectors if one is not None and one.apart)
+    return Own(together(meter, links, when), max(added, default=0.0))
 
 
 def is_explained(meter: Meter, known: Correspondence) -> bool:
