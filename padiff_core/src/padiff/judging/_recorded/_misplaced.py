@@ -10,12 +10,14 @@ import re
 from collections.abc import Iterator, Sequence
 
 from padiff.alignment import BY_PLACE, Pair
+from padiff.judging._activations import named_function
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._sizes import Size, held, norm_of, size_of
 from padiff.judging._suspicion import Suspicion
-from padiff.numerics import FLOORS, NEGLIGIBLE, SAME, VANISHES
+from padiff.kinds import FUSED
+from padiff.numerics import FLOORS, NEGLIGIBLE, SAME, VANISHES, epsilon_of
 from padiff.report import Verdict
-from padiff.trace import Call, Key, Leaf, Trace
+from padiff.trace import Call, Key, Leaf, Trace, settings_of
 
 _NEAR = 3
 """Calls behind one that may take or give what the other side's gives: a block may hold an activation, a norm."""
@@ -47,7 +49,7 @@ def misplaced(leaps: Leaps, told: Sequence[Suspicion]) -> list[Pair]:
         right |= (composite or other) and _agrees(leaps, around, seen)
         right |= other and any(_is_used_on_one_side(leaps, one) for one in seen)
         inside = around.key in found and all(_follows(one, pair) for one in seen)
-        if right or inside or _ends_elsewhere(leaps, pair):
+        if right or inside or _ends_elsewhere(leaps, pair) or _applies_what_is_behind(leaps, pair):
             found[pair.key] = pair
     places = {_place(pair) for pair in found.values()}
     return [pair for pair in wrong if _place(pair) in places]
@@ -80,6 +82,24 @@ def _ends_elsewhere(leaps: Leaps, pair: Pair) -> bool:
         any(leaps.same(one, theirs) for one in ends) or any(leaps.same(ours, one) for one in others)
         for ours, theirs in apart
     )
+
+
+def _applies_what_is_behind(leaps: Leaps, pair: Pair) -> bool:
+    """Return whether one of two calls applies a function itself (fused) that the other side's code applies behind it.
+
+    That shows on one side by itself, whatever both are given.
+    """
+    calls = pair.reference, pair.candidate
+    fused = [settings_of(call).get(FUSED) for call in calls]
+    if fused.count(None) != 1 or not all(call.outputs for call in calls):
+        return False
+    bare = fused.index(None)
+    trace, made = (leaps.reference, leaps.candidate)[bare], calls[bare].outputs[0]
+    given, bound = trace.value(made), SAME(epsilon_of(made.dtype))
+    behind = {one.token: one for one in _behind(calls[bare]) if one.shape == made.shape and one.token != made.token}
+    known = (trace.value(one) for one in behind.values() if given is not None)
+    named = (named_function(value, given, bound) for value in known if value is not None and given is not None)
+    return any(name is not None and name.partition(" ")[0] == fused[1 - bare] for name in named)
 
 
 def _behind(call: Call) -> Iterator[Leaf]:
