@@ -182,3 +182,58 @@ def test_steps_in_one_axis_are_cut_text_by_text(tmp_path: Path, slope: float) ->
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned is (slope == 1.0), report
     assert [one.candidate.path for one in report.sources] == [""] * (slope != 1.0), report
+
+
+class Judged(rows.Module):
+    """A model that makes its loss of all that it gives but the last step, or of all."""
+
+    def __init__(self, slope: float, weight: float, first: int, last: int) -> None:
+        self.net, self.weight, self.taken = Net(slope), np.float32(weight), slice(first, last)
+
+    def forward(self, x: Any) -> Any:
+        y = self.net(x)
+        off = y[:, self.taken] - np.float32(1)
+        return (off * off).mean() * self.weight, y
+
+
+def learn(
+    folder: Path, *, inside: bool, slope: float = 1.0, weight: float = 1.0, first: int = 0, last: int = TIMES - 1
+) -> None:
+    """Train by a loss that a model makes itself, which is given all steps, or the script, of all but the last."""
+    np.random.seed(0)
+    model, rng = Judged(slope, weight, first, last), np.random.default_rng(1)
+    model = model if inside else model.net
+    optimizer = rows.SGD(model.parameters(), 0.1)
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for _ in range(2):
+            x = rng.standard_normal((4, TIMES, SIZE)).astype(np.float32)
+            if inside:
+                loss, _ = model(rows.Tensor(x))
+            else:
+                off = model(rows.Tensor(x[:, :-1].copy())) - np.float32(1)
+                loss = (off * off).mean()
+            optimizer.clear()
+            loss.backward()
+            optimizer.step()
+            recorder.step(float(loss.data))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [
+        ({}, None),  # the inputs themselves differed
+        ({"slope": 1.1}, (Phase.FORWARD, "")),
+        ({"weight": 1.1}, (Phase.LOSS, "")),
+        ({"first": 1}, (Phase.LOSS, "")),
+        ({"last": 5}, (Phase.FORWARD, "")),
+    ],
+)
+def test_a_model_may_make_its_loss_of_all_but_the_last_step(
+    tmp_path: Path, turned: bool, fault: dict[str, Any], place: Any
+) -> None:
+    learn(tmp_path / "a", inside=turned, **(fault if turned else {}))
+    learn(tmp_path / "b", inside=not turned, **({} if turned else fault))
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (place is None), report
+    assert [(one.phase, one.candidate.path) for one in report.sources] == [place] * (place is not None), report

@@ -21,13 +21,20 @@ def is_rest_unused(whole: Call, part: Call, traces: Traces, cut: Mapping[int, Se
     """
     if not is_trained(whole, traces[0]):
         return alike or _is_same(whole, part, traces, cut)
+    told = [call for call in whole.subtree() if _tells(call, traces[0], cut)]
     for call in whole.subtree():
         for leaf in call.outputs:
             gradient = traces[0].gradient(leaf) if call is whole or leaf.token in cut else None
-            sent = gradient is not None and bool(gradient.any())
-            if gradient is not None and sent and (leaf.token not in cut or not is_held(gradient, cut[leaf.token][0])):
+            if gradient is None or not gradient.any() or (leaf.token in cut and is_held(gradient, cut[leaf.token][0])):
+                continue
+            if leaf.token in cut or told in ([], [whole]):  # what it is made of inside tells of a loss that it gives
                 return False
     return True
+
+
+def _tells(call: Call, trace: Trace, cut: Mapping[int, Sequence[Share]]) -> bool:
+    """Return whether a gradient comes to what a call makes of each piece."""
+    return any(leaf.token in cut and trace.gradient(leaf) is not None for leaf in call.outputs)
 
 
 def _is_same(whole: Call, part: Call, traces: Traces, cut: Mapping[int, Sequence[Share]]) -> bool:
