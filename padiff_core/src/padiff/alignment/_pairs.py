@@ -274,6 +274,12 @@ class Alignment:
         """Return the alignment with the pair of one call replaced by another of the same calls."""
         return attrs.evolve(self, pairs=[pair if one.key == pair.key else one for one in self.pairs])
 
+    def without_input(self, key: Key, tied: tuple[int, int]) -> Alignment:
+        """Return the alignment with two inputs of a pair's calls that are no counterparts of each other."""
+        found = copy.copy(self._of_candidate[key])
+        found.inputs = tuple(one for one in found.inputs if one != tied)
+        return self.with_pair(found)
+
     def loosened(self, tokens: Iterable[int]) -> Alignment:
         """Return the alignment under which the gradients of some of the reference's tensors are no measure."""
         return attrs.evolve(self, loose=self.loose.union(tokens))

@@ -187,13 +187,17 @@ def loss_terms(trace: Trace) -> Iterator[float]:
 def unmatched_outputs(alignment: Alignment, step: int, judged: Callable[[int, Leaf], bool]) -> Iterator[Finding]:
     """Yield the tensors that one model returns and the other does not; those of one container are one finding.
 
-    What is ``judged`` (side, tensor) by what the script makes of it is left out, where nothing stands at its place, and
-    so is a cache that one side alone returns: of that `cache_notes` tell.
+    What is ``judged`` (side, tensor) by what the script makes of it is left out, where nothing stands at its place, or
+    a loss stands where the other model returns what it is made of. So is a cache that one side alone returns: of that
+    `cache_notes` tell.
     """
     root = alignment.of_reference(alignment.pairs[0].reference)
     assert root is not None
     left = _without_counterpart(root)
     for ours, theirs in reshaped_outputs(root):
+        numbers = [math.prod(one.shape) == 1 for one in (ours, theirs)]
+        if numbers[0] != numbers[1] and judged(0, ours) and judged(1, theirs):
+            continue
         left[0].remove(ours)
         left[1].remove(theirs)
         home, index = _maker(alignment, ours, theirs) or _where_shapes_change(alignment)

@@ -41,6 +41,7 @@ from padiff.judging._recorded._one_fault import (
     of_one_fault,
     of_the_model,
 )
+from padiff.judging._recorded._other_arguments import other_arguments
 from padiff.judging._recorded._outcomes import outcomes, with_first
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._penalty import of_penalty, without_decay
@@ -206,6 +207,12 @@ class Recorded(Gathered):
         while wrong := misplaced(leaps, told):  # the fewer calls are matched, the more is seen at one around
             self.dropped += len(wrong)
             known = attrs.evolve(known, calls=known.alignment.without(wrong))
+            leaps = Leaps(meter, known.alignment, drift, after)
+            told = list(leaps.forward())
+        for key, tied, note in list(other_arguments(leaps)):
+            known = attrs.evolve(known, calls=known.alignment.without_input(key, tied))
+            self.notes += [] if note in self.notes else [note]
+        if known.alignment is not leaps.alignment:
             leaps = Leaps(meter, known.alignment, drift, after)
             told = list(leaps.forward())
         told_of = {note.kind for note in self.notes}
