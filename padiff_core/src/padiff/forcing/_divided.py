@@ -92,6 +92,8 @@ class Picked:
     rows: tuple[int, ...]
     grown: bool = False
     """Whether others than these may get a gradient, too."""
+    lead: int = 0
+    """How many axes of one stand in front of the rows: a batch of one sequence, say."""
 
     @property
     def shared(self) -> Picked:
@@ -100,7 +102,7 @@ class Picked:
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the rows."""
-        return len(self.rows), *shape[self.axes :]
+        return *(1,) * self.lead, len(self.rows), *shape[self.axes :]
 
     def fits(self, whole: Sequence[int], part: Sequence[int]) -> bool:
         """Return whether a value of one shape has as many rows, and these another shape."""
@@ -109,7 +111,7 @@ class Picked:
     def read(self, array: Array) -> Array:
         """Return the rows."""
         found: Array = array.reshape(self.count, *array.shape[self.axes :])[list(self.rows)]
-        return found
+        return found.reshape(self.shape(array.shape))
 
 
 @attrs.frozen

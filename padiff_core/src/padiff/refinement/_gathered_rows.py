@@ -1,4 +1,7 @@
-"""Read what a model makes of all rows as that of those which the other model picks: of the words that a mask hides."""
+"""Read what a model makes of all rows as that of those which the other model picks: of the words that a mask hides.
+
+Or of those that the other script gives it at all, in one row (packed), where this one pads each sequence.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import numpy as np
 from padiff.alignment import Alignment, partners, same_sort
 from padiff.forcing import Division, Picked, Place, Share
 from padiff.grouping import grouped
-from padiff.refinement._cut_calls import Traces
+from padiff.numerics import Array
+from padiff.refinement._cut_calls import Traces, is_trained
 from padiff.refinement._cut_short import is_held
 from padiff.report import SIDES, Note
 from padiff.trace import Call, Leaf, Trace
@@ -26,7 +30,7 @@ def gathered_rows(alignment: Alignment, traces: Traces) -> Iterator[tuple[int, D
         calls = pair.reference, pair.candidate
         for side in (0, 1):
             whole, part = calls[side], calls[1 - side]
-            rows = _rows(whole, part, traces[side])
+            rows = _rows(whole, part, traces[side]) or _packed(whole, part, (traces[side], traces[1 - side]))
             if rows is None:
                 continue
             both = ((one.reference, one.candidate) for one in alignment.pairs)
@@ -56,6 +60,39 @@ def _rows(whole: Call, part: Call, trace: Trace) -> Picked | None:
         if len(rows) == theirs.shape[0] < count and ours.shape[axes:] == theirs.shape[1:]:
             return Picked(axes, count, tuple(map(int, rows)))
     return None
+
+
+def _packed(whole: Call, part: Call, traces: Traces) -> Picked | None:
+    """Return which rows of padded sequences another call is given in one, one sequence behind the other.
+
+    Of calls that get gradients: these tell that the rest has no effect.
+    """
+    for ours, theirs in zip(whole.inputs, part.inputs, strict=False) if is_trained(whole, traces[0]) else ():
+        value, other = traces[0].value(ours), traces[1].value(theirs)
+        lead = len(theirs.shape) - len(ours.shape) + 1
+        if value is None or other is None or value.ndim < 2 or lead not in (0, 1) or theirs.shape[:lead] != (1,) * lead:
+            continue
+        batch, times, *rest = value.shape
+        if theirs.shape[lead + 1 :] == tuple(rest) and batch > 1 and other.shape[lead] < batch * times:
+            lengths = _lengths(value, other.reshape(other.shape[lead], *rest))
+            rows = tuple(number * times + time for number, one in enumerate(lengths) for time in range(one))
+            if rows:
+                return Picked(2, batch * times, rows, lead=lead)
+    return None
+
+
+def _lengths(padded: Array, packed: Array) -> list[int]:
+    """Return how long sequences are whose beginnings make up a value; nothing where they do not."""
+    known: dict[int, list[int]] = {0: []}
+    for sequence in padded:
+        found: dict[int, list[int]] = {}
+        for start, lengths in known.items():
+            for length, (ours, theirs) in enumerate(zip(sequence, packed[start:], strict=False), 1):
+                if not np.array_equal(ours, theirs):
+                    break
+                found[start + length] = [*lengths, length]
+        known = found
+    return known.get(len(packed), [])
 
 
 def _picked(
