@@ -33,10 +33,20 @@ class Net(rows.Module):
         return self.last(functional.concat(sums, 1)), total
 
 
-def generate(folder: Path, *, cached: bool, slope: float = 1.0, off: int = 0, forgets: int = 0, other: int = 0) -> None:
+def generate(
+    folder: Path,
+    *,
+    cached: bool,
+    slope: float = 1.0,
+    off: int = 0,
+    forgets: int = 0,
+    other: int = 0,
+    picks: bool = False,
+    stale: bool = False,
+) -> None:
     """Say the likeliest words behind a prompt; at places that are ``off``, of a cache that a script ``forgets`` once.
 
-    A script may give its model ``other`` words.
+    A script may give its model ``other`` words. Where it ``picks`` rows that go on, the cache may be of others.
     """
     np.random.seed(0)
     model, words = Net(slope), PROMPT
@@ -44,7 +54,9 @@ def generate(folder: Path, *, cached: bool, slope: float = 1.0, off: int = 0, fo
         scores, cache = model(rows.Tensor(words))
         for count in range(1, ROUNDS):
             new = (scores.data[:, -1:].argmax(-1) + other) % WORDS
-            words = np.concatenate([words, new], 1)
+            chosen = [1, 1, 0][: len(new) + 1] if picks else [*range(len(new))]
+            words, new = np.concatenate([words, new], 1)[chosen], new[chosen]
+            cache = cache[[*range(len(chosen))] if stale and count > 1 else chosen]
             if cached:
                 place = words.shape[1] - 1 + off
                 scores, cache = model(rows.Tensor(new), None if count == forgets else cache, place)
@@ -62,11 +74,14 @@ def generate(folder: Path, *, cached: bool, slope: float = 1.0, off: int = 0, fo
         ({"forgets": 1}, ("input", "")),
         ({"other": 1}, ("input", "")),
         ({"slope": 1.1}, ("input", "")),
+        ({"picks": True}, None),
+        ({"picks": True, "stale": True}, ("input", "")),
     ],
 )
 def test_a_model_may_be_given_all_words_again(tmp_path: Path, turned: bool, fault: dict[str, Any], place: Any) -> None:
-    generate(tmp_path / "a", cached=turned, **(fault if turned else {}))
-    generate(tmp_path / "b", cached=not turned, **({} if turned else fault))
+    both = {"picks": fault.get("picks", False)}
+    generate(tmp_path / "a", cached=turned, **(fault if turned else both))
+    generate(tmp_path / "b", cached=not turned, **(both if turned else fault))
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned is (place is None), report
     assert [(one.phase, one.what.kind, one.candidate.path) for one in report.sources] == (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -75,35 +76,36 @@ def _cut_short(calls: Sequence[Sequence[Call]], traces: Traces) -> Iterator[Cut]
 
 
 def _given_again(calls: Sequence[Sequence[Call]], traces: Traces) -> Iterator[Cut]:
-    """Yield the calls, as many on either side, of which one is given what the other side's were given so far.
+    """Yield the calls, as many on either side, of which one is given what the one before was, and what the other is.
 
     A model that keeps no cache makes it all anew to say the next word.
     """
-    for k in range(1, len(calls[0])) if len(calls[0]) == len(calls[1]) else ():
-        for side in (0, 1):
-            share = _end(calls[side][k], calls[1 - side][: k + 1], (traces[side], traces[1 - side]))
+    for side in (0, 1) if len(calls[0]) == len(calls[1]) else ():
+        for (before, whole), part in zip(itertools.pairwise(calls[side]), calls[1 - side][1:], strict=True):
+            share = _end(before, whole, part, (traces[side], traces[1 - side]))
             if share is not None:
-                yield Cut(side, calls[side][k], [calls[1 - side][k]], [share], frozenset(), again=True)
+                yield Cut(side, whole, [part], [share], frozenset(), again=True)
 
 
-def _end(whole: Call, parts: Sequence[Call], traces: Traces) -> Share | None:
-    """Return the end of what a call is given as that which the last of some calls is, with what those before are given.
+def _end(before: Call, whole: Call, part: Call, traces: Traces) -> Share | None:
+    """Return the end of what a call is given as what another one is, where all else was given before, row by row.
 
-    These may have begun with another text.
+    Whatever rows go on: of a search for the likeliest words some do, in another order, or twice.
     """
-    for index, (ours, theirs) in enumerate(zip(whole.inputs, parts[-1].inputs, strict=False)):
-        value = traces[0].value(ours)
+    for earlier, ours, theirs in zip(before.inputs, whole.inputs, part.inputs, strict=False):
+        value, known, other = traces[0].value(ours), traces[0].value(earlier), traces[1].value(theirs)
+        if value is None or known is None or other is None:
+            continue
         for axis, dropped in ways(ours.shape, theirs.shape):
-            count, pieces = ours.shape[axis], list[Array]()
-            for one in parts[::-1]:
-                piece = traces[1].value(one.inputs[index]) if one.inputs[index:] else None
-                if piece is None or sum(known.shape[axis] for known in pieces) >= count:
-                    break
-                pieces.insert(0, np.expand_dims(piece, axis) if dropped else piece)
-            last = pieces[-1].shape[axis] if pieces else 0
-            alike = len({(*one.shape[:axis], *one.shape[axis + 1 :]) for one in pieces}) == 1
-            if value is not None and alike and np.array_equal(np.concatenate(pieces, axis), value):
-                return Share(axis, 0, count, tuple(range(count - last, count)), dropped=dropped)
+            count, last = ours.shape[axis], 1 if dropped else theirs.shape[axis]
+            share = Share(axis, 0, count, tuple(range(count - last, count)), dropped=dropped)
+            rest = np.take(value, range(count - last), axis)
+            found, rows = (one[None] if axis == 0 else one for one in (rest, known))
+            held = found.shape[1:] == rows.shape[1:] and {one.tobytes() for one in found} <= {
+                one.tobytes() for one in rows
+            }
+            if last < count and held and np.array_equal(share.read(value), other):
+                return share
     return None
 
 
