@@ -93,18 +93,16 @@ def _end(before: Call, whole: Call, part: Call, traces: Traces) -> Share | None:
     Whatever rows go on: of a search for the likeliest words some do, in another order, or twice.
     """
     for earlier, ours, theirs in zip(before.inputs, whole.inputs, part.inputs, strict=False):
-        value, known, other = traces[0].value(ours), traces[0].value(earlier), traces[1].value(theirs)
-        if value is None or known is None or other is None:
-            continue
         for axis, dropped in ways(ours.shape, theirs.shape):
+            value, known, other = traces[0].value(ours), traces[0].value(earlier), traces[1].value(theirs)
             count, last = ours.shape[axis], 1 if dropped else theirs.shape[axis]
+            if value is None or known is None or other is None or last >= count:
+                continue
             share = Share(axis, 0, count, tuple(range(count - last, count)), dropped=dropped)
             rest = np.take(value, range(count - last), axis)
             found, rows = (one[None] if axis == 0 else one for one in (rest, known))
-            held = found.shape[1:] == rows.shape[1:] and {one.tobytes() for one in found} <= {
-                one.tobytes() for one in rows
-            }
-            if last < count and held and np.array_equal(share.read(value), other):
+            alike = found.shape[1:] == rows.shape[1:] and np.array_equal(share.read(value), other)
+            if alike and {one.tobytes() for one in found} <= {one.tobytes() for one in rows}:
                 return share
     return None
 

@@ -68,16 +68,18 @@ def _packed(whole: Call, part: Call, traces: Traces) -> Picked | None:
     Of calls that get gradients: these tell that the rest has no effect.
     """
     for ours, theirs in zip(whole.inputs, part.inputs, strict=False) if is_trained(whole, traces[0]) else ():
-        value, other = traces[0].value(ours), traces[1].value(theirs)
-        lead = len(theirs.shape) - len(ours.shape) + 1
-        if value is None or other is None or value.ndim < 2 or lead not in (0, 1) or theirs.shape[:lead] != (1,) * lead:
+        lead, shape = len(theirs.shape) - len(ours.shape) + 1, theirs.shape
+        if lead not in (0, 1) or len(ours.shape) < 2 or shape[:lead] != (1,) * lead:
             continue
-        batch, times, *rest = value.shape
-        if theirs.shape[lead + 1 :] == tuple(rest) and batch > 1 and other.shape[lead] < batch * times:
-            lengths = _lengths(value, other.reshape(other.shape[lead], *rest))
-            rows = tuple(number * times + time for number, one in enumerate(lengths) for time in range(one))
-            if rows:
-                return Picked(2, batch * times, rows, lead=lead)
+        batch, times, *rest = ours.shape
+        count = batch * times
+        if batch == 1 or shape[lead + 1 :] != tuple(rest) or shape[lead] >= count:
+            continue
+        value, other = traces[0].value(ours), traces[1].value(theirs)
+        lengths = [] if value is None or other is None else _lengths(value, other.reshape(shape[lead:]))
+        rows = tuple(number * times + time for number, one in enumerate(lengths) for time in range(one))
+        if rows:
+            return Picked(2, count, rows, lead=lead)
     return None
 
 

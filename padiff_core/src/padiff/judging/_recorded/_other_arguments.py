@@ -17,13 +17,13 @@ def other_arguments(leaps: Leaps) -> Iterator[tuple[Key, tuple[int, int], Note]]
     a decoder is given, and labels of which the model makes these.
     """
     for top in leaps.alignment.tops:
-        inside = [one for one in leaps.alignment.pairs if one.candidate.top is top.candidate and one is not top]
         for i, j in top.inputs:
             ours, theirs = top.reference.inputs[i], top.candidate.inputs[j]
             size = leaps.size(ours, theirs)
             if size is None or size.difference.equal or size.error <= SAME(size.eps):
                 continue
-            taken = [both for one in inside for both in one.taken]
+            inside = (one for one in leaps.alignment.pairs if one.candidate.top is top.candidate and one is not top)
+            taken = (both for one in inside for both in one.taken)
             alone = (both for both in taken if (both[0].token == ours.token) != (both[1].token == theirs.token))
             if any(leaps.same(*both) for both in alone):
                 data = {"name": top.candidate.path, "reference": ours.path, "candidate": theirs.path}
