@@ -86,3 +86,49 @@ def test_a_model_may_make_words_and_its_loss_of_labels(
     )
     assert report.aligned is (place is None), report
     assert [note.kind for note in report.notes if note.kind == "other_arguments"] or "start" in fault, report
+
+
+class Pooled(rows.Module):
+    """A model that is given a mask, or finds what is padded itself and is given places."""
+
+    def __init__(self, slope: float, *, placed: bool) -> None:
+        self.words, self.places = rows.Embedding(WORDS, SIZE), rows.Embedding(8, SIZE)
+        self.first, self.last = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, 3)
+        self.slope, self.placed = np.float32(slope), placed
+
+    def forward(self, words: Any, given: Any) -> Any:
+        places = given if self.placed else rows.Tensor(np.arange(words.shape[1]))
+        mask = (words.data != 0).astype(np.int64) if self.placed else given.data
+        x = functional.tanh(self.first(self.words(words) + self.places(places)) * self.slope)
+        return self.last((x * rows.Tensor(mask[..., None].astype(np.float32))).mean(axis=1))
+
+
+def pool(folder: Path, *, placed: bool, slope: float = 1.0, off: int = 0) -> None:
+    np.random.seed(0)
+    model = Pooled(slope, placed=placed)
+    with padiff.record(model, folder) as recorder:
+        for text in TEXTS:
+            mask = (np.arange(text.shape[1]) < np.array([6, 4, 5, 3])[:, None]).astype(np.int64)
+            places = np.broadcast_to(np.arange(text.shape[1]) + off, text.shape).copy()
+            y = model(rows.Tensor(text * mask), rows.Tensor(places if placed else mask))
+            loss = ((y - np.float32(1)) * y).mean()
+            loss.backward()
+            recorder.step(float(loss.data))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ({}, None),
+        ({"slope": 1.1}, "None"),
+        ({"off": 1}, "the inputs themselves differ"),
+    ],
+)
+def test_places_and_a_mask_are_two_things(tmp_path: Path, turned: bool, fault: dict[str, Any], cause: Any) -> None:
+    """They have one shape, and were held against each other."""
+    pool(tmp_path / "a", placed=turned, **(fault if turned else {}))
+    pool(tmp_path / "b", placed=not turned, **({} if turned else fault))
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (cause is None), report
+    assert [str(one.cause).startswith(cause) for one in report.sources] == [True] * (cause is not None), report
