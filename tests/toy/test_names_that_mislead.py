@@ -198,3 +198,22 @@ def test_a_matching_otherwise_than_in_other_blocks_is_told(crossed: tuple[int, .
     told = [match for note in report.notes if note.kind == "against_other_blocks" for match in note.data["matches"]]
     ways = (("gate", "w3", "w1"), ("up", "w1", "w3"))
     assert told == [tuple(f"blocks.1.{name}" for name in way) for way in ways] * (len(crossed) == 1), str(report)
+
+
+class Three(rows.Module):
+    """Blocks of two maps, each under names of the block's own."""
+
+    def __init__(self, *names: tuple[str, str]) -> None:
+        self.blocks = rows.ModuleList(*(Gate(one, False) for one in names))
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def test_names_that_blocks_do_not_share_say_nothing_of_other_blocks() -> None:
+    port = Three(("fc1", "fc2"), ("fc2", "out1"), ("out1", "fc1"))
+    report = padiff.diff(Gates(("gate", "up")), port, ROWS)
+    assert report.aligned, str(report)
+    assert not any(note.kind == "against_other_blocks" for note in report.notes), str(report)

@@ -115,7 +115,7 @@ class HeadsFirst(rows.Module):
     def __init__(self, fault: str) -> None:
         self.norm, self.fault = rows.LayerNorm(8), fault
         self.q, self.k, self.v = (rows.parameter(2, 8, 4, scale=0.4) for _ in range(3))
-        self.q_bias, self.k_bias, self.v_bias = (rows.parameter(2, 4) for _ in range(3))
+        self.q_bias, self.k_bias, self.v_bias = rows.parameter(2, 4), rows.parameter(2, 1, 4), rows.parameter(2, 4)
         self.o, self.o_bias = rows.parameter(2, 4, 8, scale=0.4), rows.parameter(8)
 
     def forward(self, x: Any) -> Any:
@@ -172,3 +172,83 @@ def test_a_matrix_of_four_axes_packs_queries_keys_and_values(order: tuple[int, .
     )
     assert not any(report.mapping.unmatched_parameters.values()), str(report)
     assert [one.candidate.path for one in report.sources] == ["1"] * (scale != 0.5), str(report)
+
+
+class Gated(rows.Module):
+    """A map and a gate in one layer."""
+
+    def __init__(self) -> None:
+        self.packed, self.last = rows.Linear(8, 24, bias=False), rows.Linear(12, 8)
+
+    def forward(self, x: Any) -> Any:
+        y = self.packed(x)
+        return x + self.last(y[..., :12] * F.sigmoid(y[..., 12:]))
+
+
+class GatedByHand(rows.Module):
+    """The same of a layer and, for the gate, a matrix of the block."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.map, self.last, self.scale = rows.Linear(8, 12, bias=False), rows.Linear(12, 8), scale
+        self.gate = rows.parameter(8, 12, scale=0.4)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.last(self.map(x) * F.sigmoid((x @ self.gate) * self.scale))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_a_matrix_beside_a_layer_is_what_a_layer_packs(scale: float) -> None:
+    report = padiff.diff(
+        rows.Sequential(rows.Sequential(Gated(), Gated())),
+        rows.Sequential(rows.Sequential(GatedByHand(), GatedByHand(scale))),
+        (X,),
+    )
+    assert not any(report.mapping.unmatched_parameters.values()), str(report)
+    assert [one.candidate.path for one in report.sources] == ["0.1"] * (scale != 1.0), str(report)
+
+
+class Crossing(rows.Module):
+    """Two blocks that look up one memory, each with keys and values packed."""
+
+    def __init__(self) -> None:
+        self.queries = rows.ModuleList(*(rows.Linear(8, 8) for _ in range(2)))
+        self.packed = rows.ModuleList(*(rows.Linear(8, 16) for _ in range(2)))
+
+    def forward(self, x: Any, memory: Any) -> Any:
+        for query, packed in zip(self.queries, self.packed, strict=True):
+            found = packed(memory)
+            x = x + F.attention(query(x), found[..., :8], found[..., 8:], 2)
+        return x
+
+
+class CrossingByHand(rows.Module):
+    """The same of matrices; heads have axes of their own in what is added to queries."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+        for block in range(2):
+            for name in ("q", "k", "v"):
+                setattr(self, f"{name}{block}", rows.parameter(8, 8, scale=0.4))
+                setattr(self, f"{name}_bias{block}", rows.parameter(*((2, 1, 4) if name == "q" else (8,))))
+
+    def forward(self, x: Any, memory: Any) -> Any:
+        for block in range(2):
+            q, k, v = (
+                (y @ getattr(self, f"{name}{block}")).reshape(-1, 5, 2, 4).transpose(0, 2, 1, 3)
+                + getattr(self, f"{name}_bias{block}").reshape(2, 1, 4)
+                for name, y in (("q", x), ("k", memory), ("v", memory))
+            )
+            found = F.softmax(q @ k.transpose(0, 1, 3, 2) * 0.5) @ v
+            x = x + found.transpose(0, 2, 1, 3).reshape(-1, 5, 8) * (self.scale if block else 1.0)
+        return x
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.1])
+def test_matrices_that_take_one_memory_are_keys_and_values_of_their_blocks(scale: float) -> None:
+    """What is added to the heads of queries was taken for a matrix that sums them."""
+    memory = np.random.default_rng(1).standard_normal((2, 5, 8)).astype(np.float32)
+    for sides in ((Crossing(), CrossingByHand(scale)), (CrossingByHand(scale), Crossing())):
+        report = padiff.diff(*sides, (X, memory))
+        assert not any(report.mapping.unmatched_parameters.values()), str(report)
+        assert len(report.sources) == (scale != 1.0), str(report)
+        assert report.aligned is (scale == 1.0), str(report)

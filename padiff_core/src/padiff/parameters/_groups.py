@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -37,10 +38,12 @@ def as_maps(unit: HeldUnit, *, split: bool = False) -> Iterator[HeldUnit]:
     """
     if (unit.kind in PRODUCTS and "weight" in unit.roles) or unit.kind == TABLE:
         yield unit
-    axes = sorted((len(held.shape) for held in unit.roles.values()), reverse=True)
-    if unit.kind is not None or len(axes) > 2 or axes[0] < 2 or axes[1:] >= axes[:1]:
+    if unit.kind is not None:
         return
-    count, ways = axes[0], [dict[str, Any]()]
+    matrix, *vectors = _by_size(unit)
+    count, ways = len(matrix.shape), [dict[str, Any]()]
+    if len(vectors) > 1 or count < 2:
+        return
     if count > 2:
         ways = [{"merge": (first, count - first)} for first in range(1, count) if split]
         # Heads, and what each holds, around their inputs: `[heads, in, size]`.
@@ -56,9 +59,14 @@ def as_maps(unit: HeldUnit, *, split: bool = False) -> Iterator[HeldUnit]:
 
 def _as_linear(unit: HeldUnit, lying: Mapping[str, Any]) -> dict[str, Held]:
     """Return the matrix of a unit, and the vector beside it, as those of a linear layer."""
-    weight, *biases = sorted(unit.roles.values(), key=lambda one: -len(one.shape))
+    weight, *biases = _by_size(unit)
     flat = (one if len(one.shape) == 1 else one.lying(merge=(len(one.shape),)) for one in biases)
     return dict(zip(("weight", "bias"), (weight.lying(**lying), *flat), strict=False))
+
+
+def _by_size(unit: HeldUnit) -> list[Held]:
+    """Return what a unit holds, the largest first."""
+    return sorted(unit.roles.values(), key=lambda held: (-math.prod(held.shape), -len(held.shape)))
 
 
 def side_by_side(graph: Graph) -> Iterator[Group]:

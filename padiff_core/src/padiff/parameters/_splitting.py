@@ -18,7 +18,7 @@ from padiff.parameters._correspondence import Correspondence
 from padiff.parameters._groups import LINEAR, as_maps, is_map
 from padiff.parameters._shapes import bare
 from padiff.parameters._units import Held, HeldUnit, Units
-from padiff.paths import joined, parent
+from padiff.paths import joined
 from padiff.trace import Flow, Source, called, joint_of
 
 ADDED = "add"
@@ -82,8 +82,6 @@ def as_layers(parts: Units, flow: Flow, maps: set[tuple[int, ...]], beside: Unit
     taken = grouped([*parts, *beside], lambda part: _taken(part, flow))
     for part in parts:
         others = [one for one in taken[_taken(part, flow)] if one is not part]
-        if not part.name and any(parent(one.module.path) == part.module.path for one in others if one.module.path):
-            part = attrs.evolve(part, name=next(iter(part.roles)))  # beside them in its module, which is no layer then
         used = (one for one in as_maps(part, split=True) if lies_as_used(one.roles["weight"], flow) is not False)
         fit = [one for one in used if _makes_one(one.roles["weight"].shape, others, maps)]
         # Where both ways of a matrix that is not square fit some map, the dataflow tells which one it is.
@@ -211,7 +209,7 @@ class _Groups:
             return False
         if len(bias) < 2:  # of one number a matrix of one row has it, too
             return len(shape) + (not bias) >= 2 and {*bias} <= {*shape} and len(self._full[weight]) >= 2
-        if len(bias) >= len(shape):
-            return False
+        if len(bias) >= len(shape):  # what is split into heads before it is added to
+            return len(shape) == 2 and math.prod(bias) in shape
         of_heads = shape[-len(bias) :] == bias  # and what each holds
         return of_heads or (shape[0] == bias[0] and {*bias[1:]} <= {*shape[1:]})

@@ -39,11 +39,11 @@ def contracts_last_by_size(
 ) -> bool | None:
     """Return what `contracts_last` does, of a matrix that is not square: the sizes alone tell.
 
-    None where they fit neither way. Rows of as many numbers as one side has become rows of as many as the other has;
-    of so many ``stacked`` matrices maybe the same rows for each.
+    None where they fit neither way, or data keeps its shape: a bias of heads is added. Rows of as many numbers as one
+    side has become rows of as many as the other has; of so many ``stacked`` matrices maybe the same rows for each.
     """
     sides, taken, given = rectangle(matrix), math.prod(data), math.prod(output)
-    if sides is None or not taken:
+    if sides is None or not taken or tuple(data) == tuple(output):
         return None
     ways = {False: sides, True: sides[::-1]}
     fits = (last for last, (rows, columns) in ways.items() if taken * columns * stacked == given * rows)
