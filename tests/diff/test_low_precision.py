@@ -350,6 +350,33 @@ def test_what_a_loss_holds_may_be_rounded(types: tuple[torch.dtype, torch.dtype]
     assert [one.phase.value for one in report.sources] == ["loss"] * bool(slip), str(report)
 
 
+@pytest.mark.parametrize(
+    "types", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32), (torch.float32, torch.float16)]
+)
+@pytest.mark.parametrize("share", [1.0, 2.0])
+def test_a_loss_of_what_is_nearly_the_same_may_be_mostly_rounding(
+    types: tuple[torch.dtype, torch.dtype], share: float
+) -> None:
+    """One less a cosine near one: a third of it is rounding in bfloat16, and 5 % of the gradient that it sends."""
+    generator = torch.Generator().manual_seed(0)
+    given, noise = torch.randn(4, 6, generator=generator), torch.randn(4, 4, generator=generator)
+    models = []
+    for dtype in types:
+        torch.manual_seed(0)
+        models.append(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).to(dtype))
+    given = given.to(torch.bfloat16 if torch.bfloat16 in types else torch.float16)
+    inputs = [given.to(dtype) for dtype in types]
+    targets = models[0](inputs[0]).detach().float() + 0.1 * noise
+    held = [targets.to(dtype) for dtype in types]
+
+    def loss(y: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return 1 - torch.nn.functional.cosine_similarity(y, wanted, dim=-1).mean()
+
+    losses = (lambda y: loss(y, held[0]), lambda y: loss(y, held[1]) * share)
+    report = padiff.diff(*models, (inputs[0],), candidate_inputs=(inputs[1],), loss=losses)
+    assert [one.phase.value for one in report.sources] == ["loss"] * (share != 1), str(report)
+
+
 @pytest.mark.parametrize(("rate", "decay"), [(0.05, 0.0), (0.05, 0.1), (2.0, 0.0)])
 def test_a_step_is_held_to_the_type_of_the_weights(rate: float, decay: float) -> None:
     """Weights in bfloat16 are rounded once more by each step: every such comparison with optimizers was not aligned."""

@@ -50,4 +50,4 @@ def again(folder: Path) -> list[Any]:
     ]
     sides = [OfflineSide(answers) for answers in kept["answers"]]
     bench = Bench(sides[0], sides[1], traces[0], alignment, kept["forced"].own, True, 0)
-    return judged(Judge(bench, traces[0], kept["forced"], loss=False))
+    return judged(Judge(bench, traces[0], kept["forced"], loss=None))

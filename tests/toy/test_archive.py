@@ -67,7 +67,7 @@ def kept_in(folder: Path) -> list[Any]:
     forced = force(sides[0], sides[1], task, alignment, traces[0], known.matches)
     keeping = [KeptSide(side) for side in sides]
     bench = Bench(keeping[0], keeping[1], traces[0], alignment, forced.own, True, 0)
-    found = judged(Judge(bench, traces[0], forced, loss=False))
+    found = judged(Judge(bench, traces[0], forced, loss=None))
     what = {"traces": list(traces), "matches": list(known.matches), "alignment": alignment, "forced": forced}
     write_records({**what, "answers": [one.answers for one in keeping]}, folder, *RECORDS)
     return found

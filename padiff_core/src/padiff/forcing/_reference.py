@@ -107,7 +107,7 @@ class RecordedReference(RecordedSide):
         """
         trace = self.trace
         evaluating = task.evaluating and any(call.training for call in trace.calls)
-        if task.dtype is not None or task.disturbed or evaluating or task.seed != self.seed:
+        if task.dtype is not None or task.disturbed or task.loss_noise or evaluating or task.seed != self.seed:
             self.force()
         if task.backward and task.starts is not None:
             left = set(range(len(trace.root.outputs))) - {index for index, _ in task.starts}

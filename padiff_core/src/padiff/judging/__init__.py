@@ -11,6 +11,7 @@ from padiff.judging._compared import matching_of, missing_paths
 from padiff.judging._findings import place_around, place_of, with_hooks
 from padiff.judging._forced._gradient_cuts import explained_by_cuts
 from padiff.judging._forced._judge import Judge
+from padiff.judging._forced._loss_rounding import LossRounding
 from padiff.judging._forced._merged_rounding import moved_by_merging, unproven_by_gradients
 from padiff.judging._forced._outcome import Outcome
 from padiff.judging._forced._randomness import sampling

@@ -122,13 +122,14 @@ def loss_finding(
     *,
     places: tuple[Place, Place] | None = None,
     outputs: float = 0.0,
+    is_rounding: Callable[[float], bool] | None = None,
 ) -> Iterator[Finding]:
     """Yield the loss, where it differs by more than the ``outputs`` that it was made of do, relative L2.
 
     One whose terms cancel (a critic's, an advantage's) is held to what these make of it: to first order each output
     times its gradient, of the reference's ``trace``, in whatever call of a script's.
     Both may have been computed in float32: what that holds exactly was, but for one number in 2^29.
-    The ``places`` are those of the functions that make it, where these are known.
+    The ``places`` are those of the functions that make it, and ``is_rounding`` tells what rounding explains.
     """
     ours, theirs = losses
     if ours is None or theirs is None:
@@ -140,7 +141,7 @@ def loss_finding(
     if (
         rule(np.asarray(ours), np.asarray(theirs))
         if rule
-        else error <= bound * max(abs(ours), abs(theirs), *loss_terms(trace))
+        else error <= bound * max(abs(ours), abs(theirs), *loss_terms(trace)) or (is_rounding and is_rounding(error))
     ):
         return
     around = places or (place_of(root.reference, stack=False), place_of(root.candidate, stack=False))

@@ -13,11 +13,12 @@ from padiff.recording._loop import Loop
 from padiff.recording._numbers import TEXT, numbers_in, type_named
 from padiff.recording._optimizer_settings import settings_by_path
 from padiff.recording._order import Cuts, Fold, Order, Orders, composed
-from padiff.recording._record import Recorder, Task, guarded_run, record
+from padiff.recording._record import Recorder, guarded_run, record
 from padiff.recording._reduced import sampled
 from padiff.recording._reread import reread
 from padiff.recording._sampling import mark_sampling
 from padiff.recording._starts import by_value, differentiator
+from padiff.recording._task import Task
 from padiff.recording._tracked import TrackedAdapter
 from padiff.recording._watcher import Watcher, fill
 from padiff.recording._weights import Weights

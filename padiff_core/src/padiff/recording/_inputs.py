@@ -13,7 +13,7 @@ from padiff.errors import InputError
 from padiff.numerics import Array, epsilon, is_array, numpy_dtype
 from padiff.plugins import adapter_of_tensor
 from padiff.pytree import copied, leaves, map_leaves
-from padiff.recording._record import Task
+from padiff.recording._task import Task
 from padiff.trace import Description
 
 _GLANCE = 64

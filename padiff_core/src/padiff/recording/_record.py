@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-import attrs
 import numpy as np
 
 from padiff.adapter import Adapter, Model, Module, Tensor, as_it_is, recomputed
@@ -22,55 +21,13 @@ from padiff.recording._frames import line_of, own_line, package_of
 from padiff.recording._functions import plain_model
 from padiff.recording._internal_errors import internal_errors
 from padiff.recording._live import Live
+from padiff.recording._loss_noise import with_noise
 from padiff.recording._numbers import in_words, numbers_in
 from padiff.recording._reduced import sampled
 from padiff.recording._starts import at_line, check_loss, differentiator, listed
+from padiff.recording._task import Task
 from padiff.recording._watcher import Watcher
 from padiff.trace import Call, Leaf, Trace, ValueStore
-
-
-@attrs.frozen
-class Task:
-    """What a model is run on: arguments as numpy arrays or plain values, the loss, the seed."""
-
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    loss: Callable[[Any], Any] | None = None
-    backward: bool = True
-    seed: int = 0
-    dtype: str | None = None
-    """What the whole model and its inputs are held in; None for their own types."""
-    narrowing: bool = False
-    """Whether functions without a kernel for `dtype` compute in float32."""
-    exact: Mapping[int, Array] | None = None
-    """Index of an array in the arguments -> what it was before it was rounded to this side's type: `dtype` holds it."""
-    evaluating: bool = False
-    """Whether it runs in evaluation mode, whatever mode it is in."""
-    disturbed: bool = False
-    """Whether what each call gives is disturbed, element by element, by up to one machine epsilon, relatively."""
-    starts: tuple[tuple[int, int], ...] | None = None
-    """Without a loss: the outputs that backward starts from, by index, and which one's gradient each gets (see
-    `cotangent`); None for all, each its own."""
-    sent: Mapping[int, Array] | None = None
-    """Without a loss: index of an output -> the gradient that backward starts from there, as a run recorded it; None
-    for random ones (see `cotangent`)."""
-    by_value: bool = False
-    """Without a loss: whether what backward starts from at an output follows from the output's values."""
-    inert: frozenset[int] = frozenset()
-    """Indices of the arrays in the arguments that carry no gradient."""
-    flow: bool = False
-    """Whether its dataflow is followed too."""
-    ends: bool = False
-    """Whether only what the whole model gives is asked for: outputs, loss, and gradients, of no call inside."""
-
-    recomputing: bool = False
-    """Whether what is computed again in the backward pass is left to the framework: what calls inside give counts less
-    then than the gradients that the whole model gets."""
-
-    @property
-    def plain(self) -> bool:
-        """Return whether the model runs as it is."""
-        return self.dtype is None and not (self.evaluating or self.disturbed or self.ends or self.recomputing)
 
 
 class Recorder(Watcher):
@@ -194,7 +151,7 @@ def record(
         if task.narrowing:
             stack.enter_context(model.adapter.narrowing())
         follower = Follower(model, recorder) if task.flow and plain_model(model) is model else None
-        differentiate = differentiator(model.adapter, task, note_loss)
+        differentiate = with_noise(model, differentiator(model.adapter, task, note_loss), task.loss_noise)
         before, times = model.adapter.random_state(), recomputed()
         output = guarded_run(model, task, recorder, differentiate, backward=backward, follower=follower)
         trace.sampled = None if before is None else before != model.adapter.random_state()

@@ -10,7 +10,8 @@ import attrs
 from padiff.adapter import Model, Module
 from padiff.errors import PadiffError
 from padiff.recording._live import Live
-from padiff.recording._record import Task, guarded_run
+from padiff.recording._record import guarded_run
+from padiff.recording._task import Task
 from padiff.recording._watcher import Watcher
 from padiff.trace import Call, Trace
 

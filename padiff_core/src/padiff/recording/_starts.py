@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,7 @@ from padiff.numerics import numpy_dtype
 from padiff.pytree import leaves
 from padiff.recording._axes import natively
 from padiff.recording._frames import line_of, package_of
-
-if TYPE_CHECKING:
-    from padiff.recording._record import Task
+from padiff.recording._task import Task
 
 
 def differentiator(

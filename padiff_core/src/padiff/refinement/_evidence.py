@@ -13,7 +13,19 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.errors import PadiffError
 from padiff.forcing import Bench, ForceRequest, Side, Spot, force, is_turned, says_the_same, with_calls_of
-from padiff.judging import Ends, Gradients, Judge, Measures, Replays, Rule, Runs, assessing, is_rounding, prove
+from padiff.judging import (
+    Ends,
+    Gradients,
+    Judge,
+    LossRounding,
+    Measures,
+    Replays,
+    Rule,
+    Runs,
+    assessing,
+    is_rounding,
+    prove,
+)
 from padiff.numerics import (
     ROUNDING,
     SAME,
@@ -272,11 +284,12 @@ class Evidence:
             side, calls = self.side(correspondence.axes), correspondence.alignment
             forced = force(self.reference, side, self.task, calls, self.trace, correspondence.matches, assess)
             bench = self.bench(correspondence, forced.own)
+            sides, tasks = (self.reference, side), (self.ours, self.task)
             known = Judge(
                 bench,
                 self.trace,
                 forced,
-                loss=self.loss,
+                loss=LossRounding(sides, tasks, calls.pairs[0]) if self.loss else None,
                 matches=correspondence.matches,
                 measures=self.measures,
                 replays=self._replays,

@@ -186,6 +186,10 @@ NOTES: Mapping[str, Phrase] = {
         "{class} {module!r} is the first that makes other bytes of equal ones: by rounding alone, by other weights, or "
         "wrongly, which checksums do not tell"
     ),
+    "loss_rounded": (
+        "the losses are {apart:.2g} apart from the same output, which is rounding: an epsilon in what they are "
+        "computed with moves them by up to {most:.2g}, since they subtract what is nearly the same"
+    ),
     "masks": "both sides mask the same elements, by other numbers: what they drown is compared by its effect alone",
     "gradients_cancelled": (
         "the gradients of the loss cancel to rounding in {modules:few}: what is behind in the backward pass is not "

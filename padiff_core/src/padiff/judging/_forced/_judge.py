@@ -23,6 +23,7 @@ from padiff.judging._cuts import cut_side
 from padiff.judging._forced._cause_search import found_by_setting, likened
 from padiff.judging._forced._cuts import Cuts, likely_sender, with_cut, without_starved
 from padiff.judging._forced._harmless import right_as_a_whole
+from padiff.judging._forced._loss_rounding import LossRounding, ruling_on_sent
 from padiff.judging._forced._openings import Openings, of_another_shape
 from padiff.judging._forced._parts import Counting
 from padiff.judging._forced._policies import Policies
@@ -69,7 +70,7 @@ class Judge:
         trace: Trace,
         forced: Forced,
         *,
-        loss: bool,
+        loss: LossRounding | None,
         matches: Sequence[UnitMatch] = (),
         measures: Measures | None = None,
         replays: Replays[Any] | None = None,
@@ -80,7 +81,7 @@ class Judge:
         self.matches = matches
         self.settler = Settler(bench, replays)
         self.loss = loss
-        """Whether the user gave a loss; the default one is the same on both sides."""
+        """How far rounding moves the loss that a user gave; the default one is the same on both sides."""
         self.measures = Measures() if measures is None else measures
         self.notes: list[Note] = []
         self.unproven = False
@@ -314,9 +315,7 @@ class Judge:
         recorded = is_recorded(self.settler.bench.reference)  # then no replay tells the loss from the model's own code
         ends = {leaf.token for leaf in root.reference.outputs}
         if self.loss and spot.reference.token in ends and not (recorded and suspects[1:]):
-            narrow = apart.rel_l2 <= ACCUMULATED(epsilon(numpy_dtype(spot.candidate.dtype))) and check.close is None
-            told = Evidence("narrow_gradient" if narrow else "loss_gradient")
-            ruling = Ruling(Verdict.PRECISION if narrow else Verdict.DIFFERS, figures, (told,))
+            ruling = ruling_on_sent(check, self.loss)
             return Suspicion(root, Phase.LOSS, value_at(spot, gradient=True), ruling, measured=check.measured)
         if any(map(self.settler.randomness.takes_numbers, suspects)):
             return None  # other numbers were drawn there: what is sent is judged by its distribution

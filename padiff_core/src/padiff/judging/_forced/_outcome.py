@@ -113,7 +113,8 @@ class Outcome(Gathered):
         found += self._by_setting(suspicions, step)
         rule = rule_of_numbers(self.options.tolerance)
         losses = trace.loss, judge.forced.loss
-        found += loss_finding(losses, trace, root, rule, step, places=places_of_losses(self.given))
+        places, is_rounding = places_of_losses(self.given), judge.loss.explains if judge.loss else None
+        found += loss_finding(losses, trace, root, rule, step, places=places, is_rounding=is_rounding)
         sources = {one.candidate.path for one in found if one.source}
         found += (
             attrs.evolve(one, source=one.candidate.path in ("", None) or one.candidate.path not in sources)
@@ -144,7 +145,7 @@ class Outcome(Gathered):
         if judge.masks:
             self.notes.append(Note("masks"))
         self.notes += [*judge.notes, *judge.policies.notes(), *notes_of(judge.alignment, found)]
-        self.notes += tf32_notes((self.reference, self.candidate), found)
+        self.notes += [*tf32_notes((self.reference, self.candidate), found), *(judge.loss.notes if judge.loss else ())]
         if first:
             self.notes += _effects(trace, free)
             self._measure(trace, free, judge.alignment)
@@ -180,7 +181,7 @@ class Outcome(Gathered):
             return
         known_random, by_code = Verdict.STOCHASTIC in verdicts, self._is_drawn_by_code(judge)
         chance = known_random or by_code
-        ends = Ends(judge.alignment, traces[0])
+        ends = Ends(judge.alignment, judge.loss.tells if judge.loss else None)
         proof = prove(sides, tasks, Runs(*traces), ends, random=chance, judge=None if known_random else judge)
         proof = without_casts(proof, judge)
         if proof.by == "random" and is_recorded(sides[0]):

@@ -21,7 +21,6 @@ import numpy as np
 
 from padiff.alignment import Pair
 from padiff.forcing import Side, is_recorded
-from padiff.judging._ends import epsilon_of_outputs
 from padiff.judging._findings import finding_at
 from padiff.judging._forced._distributions import SEEDS, differ, flat
 from padiff.judging._forced._free_runs import Sides, Tasks, both_runs, ends_of, tried
@@ -37,7 +36,6 @@ from padiff.numerics import (
     SAME,
     VANISHES,
     are_random,
-    difference,
     epsilon,
     epsilon_of,
     is_coarse,
@@ -220,7 +218,7 @@ def _explained(
                 return Proof("float64", apart, merged.bound(largest), figure)
             wide = both_runs(sides, tasks, store, dtype="float64")
             leap = None if wide is None else wholes.leap(wide, largest)
-            if leap is not None and (largest.phase is not Phase.LOSS or _sent_otherwise(sides, tasks, wholes.root)):
+            if leap is not None:
                 return Proof("float64", apart, vanished, figure, largest, leap)
     by: By = "candidate" if is_recorded(sides[0]) and response is None else "disturbed"
     response = _disturbed(sides, tasks, native, wholes) if response is None else response
@@ -241,21 +239,6 @@ def _explained(
     largest = max(unexplained, key=lambda gap: gap.rel_l2)
     apart, bound = largest.rel_l2, response.bound(largest)
     return Proof(by, apart, bound, apart, largest, wholes.leap(native, largest) or wholes.root)
-
-
-def _sent_otherwise(sides: Sides, tasks: Tasks, root: Pair) -> bool:
-    """Return whether two losses, in float64, send their outputs gradients that rounding of what they hold explains not.
-
-    What a loss subtracts (an advantage, a baseline) may leave little of it, and most of that may be rounding.
-    """
-    with temporary_store() as store:
-        runs = both_runs(sides, tasks, store, dtype="float64", backward=True)
-        if runs is None:
-            return False
-        leaves = ((root.reference.outputs[a], root.candidate.outputs[b]) for a, b in root.outputs)
-        sent = [(runs.reference.gradient(a), runs.candidate.gradient(b)) for a, b in leaves]
-        apart = [difference(a, b).rel_l2 for a, b in sent if a is not None and b is not None and a.shape == b.shape]
-        return max(apart, default=0.0) > epsilon_of_outputs(root)
 
 
 def _beyond(response: Response, gaps: Sequence[Gap]) -> list[Gap]:

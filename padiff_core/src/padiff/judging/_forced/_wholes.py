@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from padiff.alignment import Alignment, Pair
 from padiff.forcing import compared_gradients, gradients_of, with_zeros
 from padiff.judging._compared import sampled_difference
-from padiff.judging._ends import epsilon_of_outputs, loss_terms
 from padiff.numerics import (
     ACCUMULATED,
     ACCUMULATION,
@@ -101,20 +100,20 @@ class Ends:
     backward = False
     negligible = ROUNDING
 
-    def __init__(self, alignment: Alignment, trace: Trace | None = None) -> None:
-        """Take the ends of what is aligned; the reference's ``trace`` tells how large the terms of its loss are."""
+    def __init__(self, alignment: Alignment, is_other_loss: Callable[[float], bool] | None = None) -> None:
+        """Take the ends of what is aligned, and what tells losses that far apart in float64 from rounded ones."""
         self._alignment = alignment
         self.root = alignment.pairs[0]
-        self._terms = max(loss_terms(trace), default=0.0) if trace is not None else 0.0
+        self._is_other_loss = is_other_loss
 
     def gaps(self, runs: Runs) -> list[Gap]:
         """Return how far apart the two models are."""
-        return [*_outputs(self.root.outputs, runs), *_losses(runs, self._terms)]
+        return [*_outputs(self.root.outputs, runs), *_losses(runs)]
 
     def response(self, runs: Runs) -> list[Gap]:
         """Return how far apart two runs of the reference are."""
         same = [(index, index) for index in range(len(runs.reference.outputs))]
-        return [*_outputs(same, runs), *_losses(runs, self._terms)]
+        return [*_outputs(same, runs), *_losses(runs)]
 
     def leap(self, runs: Runs, largest: Gap) -> Pair | None:
         """Return the first matched call, inner ones first, whose own code makes the difference leap; or None: it grows.
@@ -142,13 +141,12 @@ class Ends:
     def _loss_leaps(self, runs: Runs, loss: Gap) -> bool:
         """Return whether, in float64, the losses are further apart than what they are made of, and what that rounds.
 
-        Targets and weights that a loss function holds may have been rounded to a model's type, each by up to half an
-        epsilon, either way; and so may the loss itself.
+        Targets and weights that a loss function holds may have been rounded to a model's type, and so may the loss.
         """
         outputs = [gap.rel_l2 for gap in _outputs(self.root.outputs, runs)]
         losses = (epsilon_of_number(one.loss or 0.0) for one in (runs.reference, runs.candidate))
-        rounded = max(epsilon_of_outputs(self.root), *map(LOSS, losses))
-        return bool(outputs) and loss.rel_l2 > max(VANISHES * max(*outputs, CONSTANT(loss.eps)), rounded)
+        known = max(VANISHES * max(*outputs, CONSTANT(loss.eps)), *map(LOSS, losses)) if outputs else math.inf
+        return loss.rel_l2 > known and (self._is_other_loss is None or self._is_other_loss(loss.max_abs))
 
 
 class Gradients:
@@ -229,11 +227,11 @@ def _outputs(matched: Iterable[tuple[int, int]], runs: Runs) -> Iterator[Gap]:
                 yield Gap(Phase.FORWARD, what, apart.rel_l2, apart.max_abs, eps, names, part=True)
 
 
-def _losses(runs: Runs, terms: float) -> Iterator[Gap]:
+def _losses(runs: Runs) -> Iterator[Gap]:
     ours, theirs = runs.reference.loss, runs.candidate.loss
     if ours is not None and theirs is not None:
-        error, size = abs(ours - theirs), max(abs(ours), terms)
-        share = 0.0 if error == 0 else error / size if size else float("inf")
+        error = abs(ours - theirs)
+        share = 0.0 if error == 0 else error / abs(ours) if ours else float("inf")
         eps = epsilon_of(*(str(one.dtype) for one in runs.reference.outputs)) or epsilon_of("float32")
         yield Gap(Phase.LOSS, What("loss"), share, error, eps, (("loss", 0), ("loss", 0)))
 

@@ -1,0 +1,99 @@
+"""Measure how far rounding alone moves a loss, and the gradient that it sends to what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property, partial
+
+import attrs
+import numpy as np
+
+from padiff.alignment import Pair
+from padiff.forcing import Check, is_recorded
+from padiff.judging._ends import epsilon_of_outputs
+from padiff.judging._forced._free_runs import Sides, Tasks, tried
+from padiff.judging._suspicion import Ruling
+from padiff.numerics import ACCUMULATED, FLOORS, difference, epsilon_of, root_mean_square
+from padiff.report import Evidence, Figures, Note, Verdict
+from padiff.trace import Trace, ValueStore, temporary_store
+
+_DRAWS = range(1, 5)
+
+
+@attrs.define(eq=False)
+class LossRounding:
+    """How far apart two losses of equal outputs may be, and their gradients, by rounding alone: measured when asked.
+
+    It is what a machine epsilon in each value that the reference's loss computes with makes of it, in float64 where
+    that runs; where the reference was recorded, the candidate's. That tells of outputs, of what a loss holds (targets,
+    weights), and of numbers that nearly cancel, as 1 and a cosine may.
+    """
+
+    sides: Sides
+    tasks: Tasks
+    root: Pair
+    notes: list[Note] = attrs.field(factory=list)
+
+    def explains(self, apart: float) -> bool:
+        """Return whether losses in the models' own types may be so far apart, absolutely; take a note that they are."""
+        most = FLOORS * self._moved[0]
+        if apart <= most:
+            self.notes.append(Note("loss_rounded", {"apart": apart, "most": most}))
+        return apart <= most
+
+    def gradient(self) -> float:
+        """Return how far apart the gradients of an output may be there, relative L2."""
+        return FLOORS * self._moved[1]
+
+    def tells(self, apart: float) -> bool:
+        """Return whether losses are other functions that are so far apart in float64, where what they hold is rounded.
+
+        What a loss subtracts (an advantage, a baseline) may leave little of it: its gradient has to differ as well.
+        """
+        number, gradient = self._moved
+        return apart > FLOORS * number or (apart > number and self._sent_apart() > gradient)
+
+    @cached_property
+    def _moved(self) -> tuple[float, float]:
+        """Return how far a disturbance moves the loss, absolutely, and its gradient: the root mean square of some."""
+        eps, index = epsilon_of_outputs(self.root), int(is_recorded(self.sides[0]))
+        with temporary_store() as store:
+            dtype: str | None = "float64"
+            still = self._run(index, store, dtype)
+            if still is None:
+                still, dtype = self._run(index, store, None), None
+            runs = [self._run(index, store, dtype, (eps, draw)) for draw in _DRAWS] if still else []
+            same = [(index, index) for index, _ in enumerate(still.outputs)] if still else []
+            found = [_apart(still, one, same) for one in runs if still and one]
+        number, gradient = (root_mean_square(each[np.isfinite(each)]) for each in np.array(found or [(0, 0)]).T)
+        return number, gradient
+
+    def _sent_apart(self) -> float:
+        """Return how far apart the gradients of the outputs are in float64, relative L2."""
+        with temporary_store() as store:
+            ours, theirs = (self._run(index, store, "float64") for index in (0, 1))
+            return 0.0 if ours is None or theirs is None else _apart(ours, theirs, self.root.outputs)[1]
+
+    def _run(
+        self, index: int, store: ValueStore, dtype: str | None, noise: tuple[float, int] | None = None
+    ) -> Trace | None:
+        task = attrs.evolve(self.tasks[index], dtype=dtype, backward=True, loss_noise=noise)
+        return tried(partial(self.sides[index].record, task, store))
+
+
+def ruling_on_sent(check: Check, rounding: LossRounding) -> Ruling:
+    """Rule on a gradient that a loss sends to an output: it is precision where it is no more than rounding makes."""
+    apart = check.difference
+    narrow = check.close is None and apart.rel_l2 <= ACCUMULATED(epsilon_of(check.spot.candidate.dtype))
+    narrow = narrow or apart.rel_l2 <= rounding.gradient()
+    told = Evidence("narrow_gradient" if narrow else "loss_gradient")
+    return Ruling(Verdict.PRECISION if narrow else Verdict.DIFFERS, Figures.of(apart), (told,))
+
+
+def _apart(ours: Trace, theirs: Trace, matched: Iterable[tuple[int, int]]) -> tuple[float, float]:
+    """Return how far apart two runs are in the loss, absolutely, and in the gradient that it sends to an output."""
+    number = abs(ours.loss - theirs.loss) if ours.loss is not None and theirs.loss is not None else 0.0
+    leaves = ((ours.root.outputs[i], theirs.root.outputs[j]) for i, j in matched)
+    sent = ((ours.gradient(one), theirs.gradient(other)) for one, other in leaves)
+    known = (difference(a, b).rel_l2 for a, b in sent if a is not None and b is not None and a.shape == b.shape)
+    return number, max(known, default=0.0)
