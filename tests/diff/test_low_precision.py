@@ -350,28 +350,37 @@ def test_what_a_loss_holds_may_be_rounded(types: tuple[torch.dtype, torch.dtype]
     assert [one.phase.value for one in report.sources] == ["loss"] * bool(slip), str(report)
 
 
+def cosine(y: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    return 1 - F.cosine_similarity(y, wanted, dim=-1).mean()
+
+
+def advantage(y: torch.Tensor, gained: torch.Tensor) -> torch.Tensor:
+    return (torch.softmax(y, -1) * (gained - gained.mean())).sum(-1).mean()
+
+
 @pytest.mark.parametrize(
-    "types", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32), (torch.float32, torch.float16)]
+    ("loss", "types", "seed"),
+    [
+        (cosine, (torch.float32, torch.bfloat16), 0),
+        (cosine, (torch.bfloat16, torch.float32), 0),
+        (cosine, (torch.float32, torch.float16), 0),
+        (advantage, (torch.float32, torch.float16), 3),
+    ],
 )
 @pytest.mark.parametrize("share", [1.0, 2.0])
 def test_a_loss_of_what_is_nearly_the_same_may_be_mostly_rounding(
-    types: tuple[torch.dtype, torch.dtype], share: float
+    loss: Any, types: tuple[torch.dtype, torch.dtype], seed: int, share: float
 ) -> None:
     """One less a cosine near one: a third of it is rounding in bfloat16, and 5 % of the gradient that it sends."""
-    generator = torch.Generator().manual_seed(0)
-    given, noise = torch.randn(4, 6, generator=generator), torch.randn(4, 4, generator=generator)
+    generator = torch.Generator().manual_seed(seed)
+    given, near, gained = (torch.randn(4, size, generator=generator) for size in (6, 4, 4))
     models = []
     for dtype in types:
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         models.append(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).to(dtype))
-    given = given.to(torch.bfloat16 if torch.bfloat16 in types else torch.float16)
-    inputs = [given.to(dtype) for dtype in types]
-    targets = models[0](inputs[0]).detach().float() + 0.1 * noise
-    held = [targets.to(dtype) for dtype in types]
-
-    def loss(y: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        return 1 - torch.nn.functional.cosine_similarity(y, wanted, dim=-1).mean()
-
+    inputs = [given.to(torch.bfloat16 if torch.bfloat16 in types else torch.float16).to(dtype) for dtype in types]
+    aimed = models[0](inputs[0]).detach().float() + 0.1 * near if loss is cosine else gained
+    held = [aimed.to(dtype) for dtype in types]
     losses = (lambda y: loss(y, held[0]), lambda y: loss(y, held[1]) * share)
     report = padiff.diff(*models, (inputs[0],), candidate_inputs=(inputs[1],), loss=losses)
     assert [one.phase.value for one in report.sources] == ["loss"] * (share != 1), str(report)

@@ -10,13 +10,11 @@ from functools import partial
 import attrs
 
 from padiff.alignment import Resolved
-from padiff.grouping import grouped
 from padiff.parameters._biases import with_biases
 from padiff.parameters._choosing import as_catalogued, as_named, as_numbered, chooser
 from padiff.parameters._colours import Pairs, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
-from padiff.parameters._groups import Group
 from padiff.parameters._joined import with_joined, with_last
 from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
 from padiff.parameters._matching import indices, match_units, regions_of, same_names, same_order
@@ -201,15 +199,10 @@ def _paired(
 
     contradicting, found = completed(packings, pairs, symmetric, freed=freed)
     wholes = packings_of_wholes(graphs, regions, choose) if any(contradicting) and not mapped else []
-    in_order = _packings_in_order(wholes, graphs)
-    ways = [
-        with_norms(_packings_as_numbered(one, graphs, pairs), graphs, {*ours, *theirs})
-        for one in (wholes, *([in_order] if in_order != wholes else []))
-    ]
-    if {frozenset(one.units) for one in ways[0]} <= {frozenset(one.packing.units) for one in found.packed}:
+    wholes = with_norms(_packings_as_numbered(wholes, graphs, pairs), graphs, {*ours, *theirs})
+    if {frozenset(one.units) for one in wholes} <= {frozenset(one.packing.units) for one in found.packed}:
         return found
-    tried = (completed(way, *by_flow(way), freed=freed) for way in ways)
-    fewer, other = min(tried, key=operator.itemgetter(0))
+    fewer, other = completed(wholes, *by_flow(wholes), freed=freed)
     # More that is packed has to leave fewer over, or nothing that contradicts it: the dataflow of another library's
     # attention does so all the same.
     left = _left_over(other), _left_over(found)
@@ -275,21 +268,6 @@ def _packed(packings: Sequence[Packing], ours: Units, theirs: Units) -> tuple[Pa
         if len(packing.together) > 1:
             groups[not packing.ours].append([mine[unit] for unit in packing.together])
     return known, groups
-
-
-def _packings_in_order(found: list[Packing], graphs: tuple[Graph, Graph]) -> list[Packing]:
-    """Return packings, of those that pack the like each with the members that stand where it does in the runs' order.
-
-    Where the models differ, what one block holds may look like what another one does.
-    """
-    places = {unit: place for graph in graphs for place, unit in enumerate(graph.units)}
-    shapes = [sorted(held.shape for unit in one.members for held in unit.roles.values()) for one in found]
-    members: dict[int, Group] = {}
-    for like in grouped(range(len(found)), lambda k: (found[k].ours, *shapes[k])).values():
-        standing = sorted((found[k].members for k in like), key=lambda some: places[some[0]])
-        members.update(zip(sorted(like, key=lambda k: places[found[k].packed]), standing, strict=True))
-    exchanged = [attrs.evolve(one, members=members[k]) for k, one in enumerate(found)]
-    return exchanged if all(one.fits for one in exchanged) else found
 
 
 def _packings_as_numbered(found: list[Packing], graphs: tuple[Graph, Graph], pairs: Pairs) -> list[Packing]:

@@ -45,13 +45,16 @@ class LossRounding:
         """Return how far apart the gradients of an output may be there, relative L2."""
         return FLOORS * self._moved[1]
 
-    def tells(self, apart: float) -> bool:
-        """Return whether losses are other functions that are so far apart in float64, where what they hold is rounded.
+    def sent_otherwise(self) -> bool:
+        """Return whether the gradients of the outputs tell, in float64, that losses are other functions.
 
-        What a loss subtracts (an advantage, a baseline) may leave little of it: its gradient has to differ as well.
+        What they hold may be rounded there. Gradients of 102 right ports were apart by at most 0.64 times what a
+        disturbance moves them by, where the loss, one number, was by up to 2.6 times.
         """
-        number, gradient = self._moved
-        return apart > FLOORS * number or (apart > number and self._sent_apart() > gradient)
+        with temporary_store() as store:
+            ours, theirs = (self._run(index, store, "float64") for index in (0, 1))
+            apart = 0.0 if ours is None or theirs is None else _apart(ours, theirs, self.root.outputs)[1]
+        return apart > self._moved[1]
 
     @cached_property
     def _moved(self) -> tuple[float, float]:
@@ -67,12 +70,6 @@ class LossRounding:
             found = [_apart(still, one, same) for one in runs if still and one]
         number, gradient = (root_mean_square(each[np.isfinite(each)]) for each in np.array(found or [(0, 0)]).T)
         return number, gradient
-
-    def _sent_apart(self) -> float:
-        """Return how far apart the gradients of the outputs are in float64, relative L2."""
-        with temporary_store() as store:
-            ours, theirs = (self._run(index, store, "float64") for index in (0, 1))
-            return 0.0 if ours is None or theirs is None else _apart(ours, theirs, self.root.outputs)[1]
 
     def _run(
         self, index: int, store: ValueStore, dtype: str | None, noise: tuple[float, int] | None = None

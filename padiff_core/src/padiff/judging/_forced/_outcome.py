@@ -181,7 +181,7 @@ class Outcome(Gathered):
             return
         known_random, by_code = Verdict.STOCHASTIC in verdicts, self._is_drawn_by_code(judge)
         chance = known_random or by_code
-        ends = Ends(judge.alignment, judge.loss.tells if judge.loss else None)
+        ends = Ends(judge.alignment, judge.loss.sent_otherwise if judge.loss else None)
         proof = prove(sides, tasks, Runs(*traces), ends, random=chance, judge=None if known_random else judge)
         proof = without_casts(proof, judge)
         if proof.by == "random" and is_recorded(sides[0]):

@@ -100,7 +100,7 @@ class Ends:
     backward = False
     negligible = ROUNDING
 
-    def __init__(self, alignment: Alignment, is_other_loss: Callable[[float], bool] | None = None) -> None:
+    def __init__(self, alignment: Alignment, is_other_loss: Callable[[], bool] | None = None) -> None:
         """Take the ends of what is aligned, and what tells losses that far apart in float64 from rounded ones."""
         self._alignment = alignment
         self.root = alignment.pairs[0]
@@ -146,7 +146,7 @@ class Ends:
         outputs = [gap.rel_l2 for gap in _outputs(self.root.outputs, runs)]
         losses = (epsilon_of_number(one.loss or 0.0) for one in (runs.reference, runs.candidate))
         known = max(VANISHES * max(*outputs, CONSTANT(loss.eps)), *map(LOSS, losses)) if outputs else math.inf
-        return loss.rel_l2 > known and (self._is_other_loss is None or self._is_other_loss(loss.max_abs))
+        return loss.rel_l2 > known and (self._is_other_loss is None or self._is_other_loss())
 
 
 class Gradients:
