@@ -209,3 +209,41 @@ def test_a_kernel_in_a_narrower_type_is_none_of_the_ports(fault: str, monkeypatc
     report = padiff.diff(Distilled(), DistilledInFloat32(fault), X)
     assert report.aligned is not bool(fault), str(report)
     assert {one.candidate.path for one in report.sources} == ({""} if fault else set()), str(report)
+
+
+class DistilledBeside(Distilled):
+    """The same, joined with what one of the layers gives."""
+
+    def forward(self, x: Any) -> Any:
+        return functional.concat([super().forward(x), self.student(x) * 1e-3])
+
+
+class DistilledBesideACast(DistilledInFloat32):
+    """The same with a cast in its code, which does nothing in float32."""
+
+    def forward(self, x: Any) -> Any:
+        return functional.concat([super().forward(x), functional.silu(self.student(x)) * 1e-3])
+
+
+def in_float32(x: Any) -> Any:
+    """Stands for a cast by name."""
+    return type(x)(x.data.astype(np.float32), sources=[(x, lambda g: g.astype(x.dtype))])
+
+
+@pytest.mark.parametrize("fault", ["", "scale"])
+def test_such_a_kernel_is_known_where_only_casts_keep_a_call_from_float64(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MindSpore joins no float64 with float32, which code makes by name: all was a source beside its softplus."""
+
+    def of_one_type(tensors: Any, axis: int = -1, joined: Any = functional.concat) -> Any:
+        if len({tensor.dtype for tensor in tensors}) > 1:
+            msg = "no kernel for these types"
+            raise TypeError(msg)
+        return joined(tensors, axis)
+
+    for name, function in {"tanh": tanh_in_float32, "silu": in_float32, "concat": of_one_type}.items():
+        monkeypatch.setattr(functional, name, function)
+    report = padiff.diff(DistilledBeside(), DistilledBesideACast(fault), X)
+    assert report.aligned is not bool(fault), str(report)
+    assert {one.candidate.path for one in report.sources} == ({""} if fault else set()), str(report)

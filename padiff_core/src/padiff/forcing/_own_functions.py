@@ -128,15 +128,25 @@ class Uncasting(OwnFunctions):
     """What leaves out casts to narrower floating types: code goes on in the type that its model was lifted to.
 
     So it does with what it makes of whole numbers, truths or nothing in a narrower type: a mask as numbers. Of casts to
-    types of a ``most`` below 1 alone, a machine epsilon, that stays as it is.
+    types of a ``most`` below 1 alone, a machine epsilon, that stays as it is. What is left without them ``kernels``
+    disturbs.
     """
 
-    def __init__(self, listener: Listener, adapter: Adapter, dtype: str | None, most: float) -> None:
+    def __init__(
+        self, listener: Listener, adapter: Adapter, dtype: str | None, most: float, kernels: OwnFunctions | None
+    ) -> None:
         super().__init__(listener, adapter)
         self._dtype = dtype if most >= 1 else None
-        self._most = most
+        self._most, self._kernels = most, kernels
+
+    def _given(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return arguments if self._kernels is None else self._kernels._given(arguments)
 
     def _made(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        left = self._uncast(name, args, kwargs, output)
+        return left if self._kernels is None else self._kernels._made(name, args, kwargs, left)
+
+    def _uncast(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         if not self._adapter.is_tensor(output):
             return output
         made = self._adapter.tensor(output)

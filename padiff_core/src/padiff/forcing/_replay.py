@@ -87,8 +87,8 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
                 top=call.module,
             )
             types = Typing(forcer, adapter) if request.watching else None
-            kernels = DisturbingKernels(forcer, adapter, request.kernels, forcer.hooks) if request.kernels else types
-            uncast = Uncasting(forcer, adapter, dtype, request.uncast) if request.uncast else kernels
+            kernels = DisturbingKernels(forcer, adapter, request.kernels, forcer.hooks) if request.kernels else None
+            uncast = Uncasting(forcer, adapter, dtype, request.uncast, kernels) if request.uncast else kernels or types
             functions = Disturbing(forcer, adapter, request.rounding) if request.rounding else uncast
             intercepted = nullcontext() if functions is None else functions.within(model)
             narrowed = adapter.narrowing() if request.narrowing else nullcontext()

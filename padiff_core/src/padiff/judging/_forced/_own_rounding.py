@@ -76,7 +76,7 @@ class Narrow:
 
     def _noise(self, asked: Question, wide: float, *, ours: bool) -> float | None:
         """Return what one side rounds, relative L2: in its kernels, or all that follows from no input; else None."""
-        still = self._runs(asked.pair, "float64", backward=asked.backward).values(asked.read)[not ours]
+        still = self._wide(asked, ours=ours)
         if still is None:
             return None
         kernels = self.of_kernels(asked, ours=ours)
@@ -104,7 +104,7 @@ class Narrow:
         """
         if asked.eps < epsilon_of("float32"):
             return 0.0
-        still = self._replays.value(asked, ours, {"dtype": "float64", "jitter": JITTERS[0]})
+        still = self._wide(asked, ours=ours, jitter=JITTERS[0])
         found: list[float] = []
         while still is not None and len(found) < _DRAWS:
             found.append(self._moved(asked, still, ours=ours, jitter=JITTERS[0], kernels=len(found) + 1))
@@ -114,8 +114,14 @@ class Narrow:
 
     def _moved(self, asked: Question, still: Array, *, ours: bool, **condition: Any) -> float:
         """Return how far a side's value moves in float64 under a condition, relative L2; inf where that is unknown."""
-        found = self._replays.value(asked, ours, {"dtype": "float64", **condition})
+        found = self._wide(asked, ours=ours, **condition)
         return math.inf if found is None else difference(still, found).rel_l2
+
+    def _wide(self, asked: Question, *, ours: bool, **condition: Any) -> Array | None:
+        """Return a side's value in float64 under a condition; where it does not run so, without its code's casts."""
+        given = ({"dtype": "float64", **condition, **more} for more in ({}, {"uncast": 1.0}))
+        values = (self._replays.value(asked, ours, one) for one in given)
+        return next((value for value in values if value is not None), None)
 
 
 def rounding_nearby(replays: PairReplays, asked: Question, *, ours: bool) -> float:
