@@ -25,13 +25,18 @@ def with_cut(suspicion: Suspicion, alignment: Alignment) -> Suspicion:
         return suspicion
     if side is not None:
         return attrs.evolve(suspicion, ruling=ruling.resting_on(Evidence("gradient_cut", {"side": side})))
+    said = cut_inside(pair, alignment)
+    return suspicion if said is None else attrs.evolve(suspicion, ruling=ruling.resting_on(said))
+
+
+def cut_inside(pair: Pair, alignment: Alignment) -> Evidence | None:
+    """Return what says to which call inside a call gives what cannot get a gradient on one side; or None."""
     for call in pair.candidate.children:
         inner = alignment.of_candidate(call)
         for leaves in () if inner is None else inner.taken:
             if (side := cut_side(*leaves)) is not None:
-                said = Evidence.of("gradient_cut_to", side=side, taker=pair.name_of(call))
-                return attrs.evolve(suspicion, ruling=ruling.resting_on(said))
-    return suspicion
+                return Evidence.of("gradient_cut_to", side=side, taker=pair.name_of(call))
+    return None
 
 
 def without_starved(found: Sequence[Suspicion], forced: Forced) -> list[Suspicion]:

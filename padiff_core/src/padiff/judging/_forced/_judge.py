@@ -21,7 +21,7 @@ from padiff.judging._causes import OF_STATE, cause_between, not_verified
 from padiff.judging._compared import coverage_of
 from padiff.judging._cuts import cut_side
 from padiff.judging._forced._cause_search import found_by_setting, likened
-from padiff.judging._forced._cuts import Cuts, likely_sender, with_cut, without_starved
+from padiff.judging._forced._cuts import Cuts, cut_inside, likely_sender, with_cut, without_starved
 from padiff.judging._forced._harmless import right_as_a_whole
 from padiff.judging._forced._loss_rounding import LossRounding, ruling_on_sent
 from padiff.judging._forced._openings import Openings, of_another_shape
@@ -279,7 +279,7 @@ class Judge:
             if ruling.verdict is Verdict.STOCHASTIC or ruling.is_narrow:
                 return None
             if ruling.verdict is Verdict.DIFFERS and ruling.settled:
-                if self.is_right(pair) or self.leaks(pair, excused):
+                if self.is_right(pair) or (self.leaks(pair, excused) and not cut_inside(pair, self.alignment)):
                     self.unproven = True
                     return None
                 ruling = likened(ruling, asked, spot, self.settler)

@@ -1,0 +1,51 @@
+"""Tell two faults of one call's code apart: neither hides the other, or lends it its cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import padiff
+from padiff.report import Phase
+from padiff.testing.toy import columns, functional, rows
+
+
+class Gated(rows.Module):
+    """A gate in one matrix, with what a layer beside it makes of the same."""
+
+    def __init__(self) -> None:
+        self.pre, self.beside = rows.LayerNorm(4), rows.Linear(4, 4)
+        self.up, self.norm, self.down = rows.Linear(4, 8), rows.LayerNorm(4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        h = self.pre(x)
+        both = functional.gelu(self.up(h))
+        return x + self.down(both[:, :4] * (self.norm(both[:, 4:]) + self.beside(h)))
+
+
+class GatedApart(columns.Layer):
+    """The same with two matrices."""
+
+    def __init__(self, fault: str) -> None:
+        self.pre, self.beside = columns.LayerNormalization(4), columns.Dense(4, 4)
+        self.gate, self.up, self.down = columns.Dense(4, 4), columns.Dense(4, 4), columns.Dense(4, 4)
+        self.norm, self.fault = columns.LayerNormalization(4, 1e-3 if "eps" in fault else 1e-5), fault
+
+    def forward(self, x: Any) -> Any:
+        h = self.pre(x)
+        beside = self.beside(functional.detach(h) if "detach" in self.fault else h)
+        return x + self.down(functional.gelu(self.gate(h)) * (self.norm(functional.gelu(self.up(h))) + beside))
+
+
+@pytest.mark.parametrize("fault", ["", "eps", "detach", "eps and detach"])
+def test_what_code_cuts_off_follows_from_no_fault_inside(fault: str) -> None:
+    """A norm that sends another gradient, which nothing puts right behind it, hid that the code detaches a tensor."""
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    report = padiff.diff(Gated(), GatedApart(fault), x)
+    assert report.aligned is not bool(fault), str(report)
+    wanted = {"eps": (Phase.FORWARD, "norm"), "detach": (Phase.BACKWARD, "")}
+    told = [(one.phase, one.candidate.path) for one in report.sources]
+    assert told == [place for name, place in wanted.items() if name in fault], str(report)
+    assert ("detach(_) in the candidate only" in str(report)) is ("detach" in fault), str(report)
