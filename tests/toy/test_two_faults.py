@@ -11,6 +11,46 @@ import padiff
 from padiff.report import Phase
 from padiff.testing.toy import columns, functional, rows
 
+CENTRES = np.linspace(0, 2, 6, dtype=np.float32)
+
+
+class Bumps(rows.Module):
+    """What layers make of distances to some centres, added up."""
+
+    def __init__(self) -> None:
+        self.first, self.last, self.centres = rows.Linear(6, 4), rows.Linear(4, 4), rows.Tensor(CENTRES)
+
+    def forward(self, x: Any) -> Any:
+        apart = x - self.centres
+        return self.last(self.first((apart * apart * -3.125).exp()).tanh()).sum(0)
+
+
+class BumpsOneByOne(columns.Layer):
+    """The same, centre by centre: of another width no operation is found."""
+
+    def __init__(self, fault: str) -> None:
+        self.first, self.last, self.fault = columns.Dense(6, 4), columns.Dense(4, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        width = 0.5 if "width" in self.fault else 0.4
+        apart = [(x - float(centre)) / width for centre in CENTRES]
+        y = self.last(self.first(functional.concat([(one * one * -0.5).exp() for one in apart])).tanh())
+        return y.mean(0) if "mean" in self.fault else y.sum(0)
+
+
+@pytest.mark.parametrize("fault", ["", "width", "mean", "width and mean"])
+def test_lines_without_a_cause_are_no_place_of_one_elsewhere(fault: str) -> None:
+    """Both were one source, in two places, with the cause of the last line."""
+    x = np.random.default_rng(0).uniform(0, 2, (5, 1)).astype(np.float32)
+    report = padiff.diff(Bumps(), BumpsOneByOne(fault), x)
+    count = len(fault.split(" and ")) if fault else 0
+    assert report.aligned is not bool(fault), str(report)
+    assert len(report.sources) == count, str(report)
+    assert f"not aligned: {count} source{'s' * (count > 1)} (" in str(report) or not fault, str(report)
+    causes = {str(one.cause) for one in report.sources if one.cause is not None}
+    said = "called as sum(_, 0) in the reference, as mean(_, 0) in the candidate"
+    assert causes == ({said} if "mean" in fault else set()), str(report)
+
 
 class Gated(rows.Module):
     """A gate in one matrix, with what a layer beside it makes of the same."""

@@ -222,12 +222,17 @@ def _wrong_within(source: Finding, wrong: Mapping[tuple[object, str], object]) -
     line, of_class = _own_line(source)
     if (line, of_class) in wrong and source.between is not None:
         return wrong[line, of_class]
+    places = (attrs.evolve(source.candidate, location=one) for one in _span(source))
+    near = (attrs.evolve(source, candidate=one) for one in places)
+    return next((wrong[key] for key in map(_own_line, near) if key in wrong), None)
+
+
+def _span(source: Finding) -> list[str]:
+    """Return the lines of the candidate's in which what no cause is known of arises, as far as these are known."""
     spans = (one.figures[SIDES[1]] for one in source.evidence if one.kind == "between_lines")
     first, last = next(((span[0], span[-1]) for span in spans), ("", ""))
     (file, _, start), (_, _, end) = first.rpartition(":"), last.rpartition(":")
-    lines = [f"{file}:{number}" for number in range(int(start), int(end) + 1)] if start and end else []
-    near = (attrs.evolve(source, candidate=attrs.evolve(source.candidate, location=one)) for one in lines)
-    return next((wrong[key] for key in map(_own_line, near) if key in wrong), None)
+    return [f"{file}:{number}" for number in range(int(start), int(end) + 1)] if start and end else []
 
 
 def _lines(piece: Sequence[Finding]) -> frozenset[object]:
@@ -299,6 +304,18 @@ def _pieces(sources: Sequence[Finding]) -> list[list[Finding]]:
 
 def _has_no_other_cause(piece: Sequence[Finding], source: Finding) -> bool:
     """Return whether a source may be of a piece: what no cause is known of may have that of what is beside it.
+
+    It has not that of a line which none of its own lines is.
+    """
+    both = [*piece, source]
+    lines = {one.candidate.location for one in both if one.cause is not None}
+    if lines and any(span and lines.isdisjoint(span) for span in (_span(one) for one in both if one.cause is None)):
+        return False
+    return _has_one_cause(piece, source)
+
+
+def _has_one_cause(piece: Sequence[Finding], source: Finding) -> bool:
+    """Return whether all causes that are known of a piece and a source are one.
 
     Of operations that one side alone calls those behind the first may be what it does with what these give. A line that
     runs several times in a call says each time what its round is given.
