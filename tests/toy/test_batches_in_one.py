@@ -126,3 +126,39 @@ def test_what_runs_on_all_steps_at_once_is_read_step_by_step(fault: str) -> None
         [("", "input 'x' of out", 0)] if fault else []
     ), str(report)
     assert report.aligned == (not fault)
+
+
+class Alike(rows.Module):
+    """Run a norm and a layer on each of two inputs, and compare what they give."""
+
+    def __init__(self) -> None:
+        self.norm, self.layer, self.head = rows.LayerNorm(4), rows.Linear(4, 6), rows.Linear(6, 3)
+
+    def forward(self, a: Any, b: Any) -> Any:
+        first, second = self.layer(self.norm(a)), self.layer(self.norm(b))
+        return self.head((first * second).tanh())
+
+
+class AlikeAtOnce(columns.Layer):
+    """The same, run once on both."""
+
+    def __init__(self, fault: str) -> None:
+        self.head, self.layer, self.fault = columns.Dense(6, 3), columns.Dense(4, 6), fault
+        self.norm = columns.LayerNormalization(4, 1e-3 if fault == "eps" else 1e-5)
+
+    def forward(self, a: Any, b: Any) -> Any:
+        both = self.layer(self.norm(F.concat([a, b], 0)))
+        return self.head((both[:2] * both[2:] * (0.5 if self.fault == "scale" else 1.0)).tanh())
+
+
+@pytest.mark.parametrize("fault", ["", "eps", "scale"])
+def test_a_setting_of_what_runs_on_both_batches_is_the_cause(fault: str) -> None:
+    """All operations of the code around were told as the cause, or none; beside another such norm it was one more."""
+    given = np.random.default_rng(0).standard_normal((2, 2, 4)).astype(np.float32)
+    report = padiff.diff(Alike(), AlikeAtOnce(fault), tuple(given))
+    wanted = {
+        "eps": "eps: 1e-05 in the reference, 0.001 in the candidate",
+        "scale": "mul(_, 0.5) in the candidate only",
+    }
+    assert [str(one.cause) for one in report.sources] == ([wanted[fault]] if fault else []), str(report)
+    assert report.aligned == (not fault), str(report)

@@ -43,12 +43,17 @@ def found_by_setting(settler: Settler, asked: Question, matches: Sequence[UnitMa
 def _with_other_settings(
     alignment: Alignment, pair: Pair, matches: Sequence[UnitMatch]
 ) -> Iterator[tuple[str, list[Contrast], dict[str, Any]]]:
-    """Yield the paths of modules, below the pair's, with settings that differ, and what these are in the reference."""
+    """Yield the paths of modules, below the pair's, with settings that differ, and what these are in the reference.
+
+    Below it are those that no call of the reference is fed to: without a counterpart, or given another shape there.
+    """
     top = pair.candidate
-    inside = {call.path for call in top.subtree() if call is not top and alignment.of_candidate(call) is None}
+    calls = [(call, alignment.of_candidate(call)) for call in top.subtree() if call is not top]
+    inside = {call.path for call, one in calls if one is None}
     units = ((match.candidate.module.path, match) for match in matches if match.candidate.module.path in inside)
-    further = [(below(path, top.path), match.reference, match.candidate) for path, match in units]
-    sides: list[tuple[str, Described, Described]] = [("", pair.reference, top), *further]
+    sides: list[tuple[str, Described, Described]] = [("", pair.reference, top)]
+    sides += [(below(path, top.path), match.reference, match.candidate) for path, match in units]
+    sides += [(below(call.path, top.path), one.reference, call) for call, one in calls if one and one.misfed]
     for path, ours, theirs in sides:
         known = set(ours.settings) - OF_STATE
         found = [one for one in contrasts(ours, theirs) if one.setting in known]
