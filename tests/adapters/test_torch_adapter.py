@@ -519,6 +519,46 @@ def test_optimizer_settings_have_common_names() -> None:
     }
 
 
+class Plain(torch.optim.Optimizer):
+    """An optimizer of a script's own, with whatever it holds in its groups."""
+
+    def __init__(self, parameters: Any, lr: float, **rest: Any) -> None:
+        super().__init__(parameters, {"lr": lr, **rest})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(group["lr"] * parameter.grad)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [
+        ({"betas": (0.98, 0.92, 0.99)}, {"betas": (0.98, 0.9, 0.99)}, ["beta2"]),  # Adan's, and CAME's
+        ({"betas": 0.9}, {"betas": 0.8}, ["betas"]),
+        ({"betas": None}, {"betas": None}, []),
+        ({"eps": (1e-30, 1e-3)}, {"eps": (1e-30, 1e-2)}, ["eps[1]"]),  # Adafactor's
+        ({"scales": torch.ones(3)}, {"scales": torch.ones(3)}, []),
+        ({"limit": float("inf")}, {"limit": float("inf")}, []),
+        ({"rule": object()}, {"rule": object()}, []),
+    ],
+)
+def test_whatever_an_optimizer_holds_is_recorded(tmp_path: Path, ours: Any, theirs: Any, told: list[str]) -> None:
+    for folder, held in (("a", ours), ("b", theirs)):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 3)
+        optimizer = Plain(model.parameters(), 0.1, **held)
+        with padiff.record(model, tmp_path / folder) as recorder:
+            loss = model(torch.ones(2, 3)).square().mean()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned, report
+    assert [note.data["name"] for note in report.notes if note.kind == "optimizer_setting"] == told
+
+
 def test_what_only_passes_calls_on_is_machinery() -> None:
     assert torch.nn.modules.module.__file__.startswith(ADAPTER.machinery)
     assert torch.utils.checkpoint.__file__.startswith(ADAPTER.machinery)

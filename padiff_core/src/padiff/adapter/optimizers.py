@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -33,7 +33,7 @@ _PAIRS = {
 
 def plain(value: Any) -> Any:
     """Return a Python number for a tensor of one element, without the dust of float32; anything else as it is."""
-    if isinstance(value, bool | int | float | str) or not hasattr(value, "item"):
+    if isinstance(value, bool | int | float | str) or not hasattr(value, "item") or np.prod(np.shape(value)) != 1:
         return value
     number = value.item()
     single = isinstance(number, float) and "32" in str(getattr(value, "dtype", ""))
@@ -56,11 +56,22 @@ def of_groups(
     for index, group in enumerate(groups):
         prefix = f"group{index}." if index else ""
         for name in (one for one in group if one not in implementation):
-            values = group[name] if name in _PAIRS else (group[name],)
-            for one, item in zip(_PAIRS.get(name, (name,)), values, strict=True):
+            for one, item in _apart(name, group[name]):
                 found[f"{prefix}{names.get(one, one)}"] = plain(item)
         found |= {f"{prefix}{name}": rule for name, rule in rules.items()}
     return found
+
+
+def _apart(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of what one entry holds: betas may be three, or one number; ``eps`` may be two."""
+    several = isinstance(value, list | tuple) and all(isinstance(one, int | float) for one in map(plain, value))
+    if not several:
+        yield name, value
+    elif name in _PAIRS and len(value) == len(_PAIRS[name]):
+        yield from zip(_PAIRS[name], value, strict=True)
+    else:
+        stem, first = (name.removesuffix("s"), "{}") if name in _PAIRS else (name, "[{}]")
+        yield from ((stem + first.format(index), one) for index, one in enumerate(value, name in _PAIRS))
 
 
 def of_family(

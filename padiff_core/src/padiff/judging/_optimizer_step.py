@@ -343,5 +343,6 @@ def shown_setting(value: Any) -> Any:
 def _same(a: Any, b: Any) -> bool:
     """Return whether two settings are one: some optimizers compute their rate in float32, which no step can show."""
     if isinstance(a, int | float) and isinstance(b, int | float):
-        return abs(a - b) <= EXACT(epsilon_of("float32")) * max(abs(a), abs(b))
+        near = abs(a - b) <= EXACT(epsilon_of("float32")) * max(abs(a), abs(b))
+        return near or repr(a) == repr(b)  # a limit of infinity is one
     return bool(a == b) or (not a and not b)

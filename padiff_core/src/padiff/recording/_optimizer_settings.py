@@ -10,6 +10,7 @@ import numpy as np
 
 from padiff.adapter import Adapter, Parameter
 from padiff.numerics import epsilon_of, numpy_dtype
+from padiff.recording._describe import plain
 from padiff.trace import SteppedRecord
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -69,8 +70,8 @@ def step_settings(
     if by_path is None and whole.settings:
         return [whole]
     for path, settings in (by_path or {}).items():
-        plain = _plain(settings)
-        record = found.setdefault(repr(plain), SteppedRecord(plain, []))
+        told = _plain(settings)
+        record = found.setdefault(repr(told), SteppedRecord(told, []))
         if record.parameters is not None:
             record.parameters.append(path)
     return list(found.values())
@@ -84,4 +85,4 @@ def _common(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value if isinstance(value, _PLAIN) else str(value) for name, value in settings.items()}
+    return {name: value if isinstance(value, _PLAIN) else repr(plain(value)) for name, value in settings.items()}
