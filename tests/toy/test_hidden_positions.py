@@ -192,3 +192,54 @@ def test_recorded_values_are_compared_where_gradients_come(fault: dict[str, Any]
     assert "hidden_positions" in [note.kind for note in report.notes]
     where = {"times": "input 'x' of head", "fault": "input 'x' of second"}
     assert [str(one.what) for one in report.sources] == [where[one] for one in fault], str(report)
+
+
+class Scores(rows.Module):
+    """Gives scores of each word, or one number, with zeros in front of the last layer where none counts."""
+
+    def __init__(self, count: int = 3, *, cleared: bool = False, times: float = 1.0) -> None:
+        self.first, self.head = rows.Linear(8, 8), rows.Linear(8, count)
+        self.cleared, self.times = cleared, times
+
+    def forward(self, x: Any, given: Any) -> Any:
+        h = F.tanh(self.first(x)) * self.times
+        y = self.head(h * _seen(x, given) if self.cleared else h)
+        return y.reshape(3, 5) if y.data.shape[-1] == 1 else y
+
+
+def _train(folder: Path, model: Any, *, unmasked: bool = False) -> None:
+    """Record a script whose loss counts the words that are seen."""
+    seen = SEEN if model.head.weight.data.shape[0] > 1 else SEEN[..., 0]
+    optimizer = rows.SGD(model.parameters(), 0.1)
+    with padiff.record(model, folder, optimizer=optimizer) as recorder:
+        for _ in range(2):
+            out = model(rows.Tensor(WORDS.copy()), rows.Tensor(SEEN.copy()))
+            off = out if unmasked else out * rows.Tensor(seen.copy())
+            loss = (off * off).mean()
+            optimizer.clear()
+            loss.backward()
+            optimizer.step()
+            recorder.step(float(loss.data))
+
+
+@pytest.mark.parametrize(
+    ("count", "model", "script", "where"),
+    [
+        (3, {}, {}, None),
+        (3, {"times": 1.01}, {}, "input 'x' of head"),
+        (3, {}, {"unmasked": True}, "input 'x' of head"),  # a gradient comes there: what is given differs first
+        (1, {}, {}, "output"),  # one number of several: the script may choose by the others
+    ],
+    ids=["right", "scaled", "all count", "numbers"],
+)
+def test_scores_that_no_loss_counts_are_not_compared(
+    tmp_path: Path, count: int, model: Any, script: Any, where: str | None
+) -> None:
+    reference, candidate = Scores(count), Scores(count, cleared=True, **model)
+    padiff.transfer(reference, candidate)
+    _train(tmp_path / "a", reference)
+    _train(tmp_path / "b", candidate, **script)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (where is None), report
+    assert [str(one.what) for one in report.sources] == [where] * (where is not None), report
+    assert where is not None or "hidden_positions" in [note.kind for note in report.notes], report

@@ -251,10 +251,11 @@ def size_beside_masks(spot: Spot, size: Size, traces: Traces) -> Size | None:
 def size_beside_hidden(spot: Spot, size: Size, traces: Traces) -> Size | None:
     """Return how far apart a value that differs is at positions that some gradient comes to, on either side.
 
-    None where it differs at no other. What the script is given is compared as it is.
+    None where it differs at no other. Of what the script is given a position has several elements (a word's scores): of
+    single ones (of an action) that the loss leaves out others may have told it which.
     """
     returned = any(leaf.token == spot.reference.token for call in traces[0].tops for leaf in call.outputs)
-    both = None if returned else _both(spot, size, traces)
+    both = _both(spot, size, traces)
     keys = traces[0].gradients.get(spot.reference.token, -1), traces[1].gradients.get(spot.candidate.token, -1)
     if both is None or min(keys) < 0:
         return None
@@ -265,6 +266,8 @@ def size_beside_hidden(spot: Spot, size: Size, traces: Traces) -> Size | None:
         return None
     axes, hidden = found
     others = [axis for axis in range(sent[0].ndim) if axis not in axes]
+    if returned and sent[0].size == hidden.size:
+        return None
     seen = np.broadcast_to(np.expand_dims(~hidden, others), sent[0].shape)
     rest = attrs.evolve(size, difference=difference(both[0][seen], both[1][seen]))
     return rest if rest.error < size.error else None

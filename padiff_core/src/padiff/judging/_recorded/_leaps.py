@@ -89,8 +89,7 @@ class Leaps:
 
     def forward(self) -> Iterator[Suspicion]:
         """Yield the values that differ, in execution order."""
-        for call in self.candidate.tops:
-            yield from self._forward(call)
+        return (one for call in self.candidate.tops for one in self._forward(call))
 
     def _forward(self, call: Call) -> Iterator[Suspicion]:
         pair = self.alignment.of_candidate(call)
@@ -159,14 +158,15 @@ class Leaps:
         return (size := self.size(ours, theirs)) is not None and size.error <= SAME(size.eps)
 
     def size(self, ours: Leaf, theirs: Leaf) -> Size | None:
-        """Return how far apart two values are; None where one of them was not kept."""
-        return self.meter.size(self.reference.values.get(ours.token), self.candidate.values.get(theirs.token))
+        """Return how far apart two values are, as far as they are compared; None where one of them was not kept."""
+        keys = self.reference.values.get(ours.token), self.candidate.values.get(theirs.token)
+        return self.meter.parts.get((ours.token, theirs.token)) or self.meter.size(*keys)
 
     def _judged(self, spot: Spot, size: Size, level: Level) -> Iterator[Suspicion]:
         kept = says_the_same_here(spot, size, self.meter.traces)
         size, why = (size, "") if kept else size_compared(spot, size, self.meter.traces)
         if why:
-            level.error = size.error
+            level.error = self.meter.parts.setdefault((spot.reference.token, spot.candidate.token), size).error
             self.left_out.setdefault(why, {})[(spot.owner or spot.pair).candidate.path or "the model itself"] = None
         check = Check(spot, False, size.difference, kept=kept, close=size.close)
         same = size.difference.equal or self._made_of_calls(spot, size)

@@ -86,6 +86,8 @@ class Meter:
         """Of each side, the parameters whose gradients were cleared in front of the last pass: see `cleared_alike`."""
         self.computing: Mapping[Key, Types] = {}
         """In which types calls compute that are narrower than what they give: see `computed_in`."""
+        self.parts: dict[tuple[int, int], Size] = {}
+        """Tokens of values that are compared in part -> how far apart these parts are."""
 
     def size(self, ours: int | None, theirs: int | None, *, awaited: bool = False) -> Size | None:
         """Return how far apart the values of two keys are; None where one was not kept, and is not ``awaited`` either.
