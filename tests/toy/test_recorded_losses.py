@@ -13,7 +13,7 @@ import padiff
 from padiff.report import Phase
 from padiff.testing.toy import functional, rows
 
-from .test_recorded_scripts import Tower, batches, same
+from .test_recorded_scripts import SIZE, Tower, batches, same
 
 ROWS, CLASSES = 6, 5
 Loss = Callable[[Any], Any]
@@ -268,3 +268,42 @@ def test_what_a_loss_makes_of_other_inputs_is_no_second_source(tmp_path: Path, s
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert [one.cause and one.cause.name for one in report.sources] == ["inputs"] * swapped, str(report)
     assert report.aligned is not swapped
+
+
+class Quantized(rows.Module):
+    """Gives an output and how far what it rounded is off, or of what the script makes that itself."""
+
+    def __init__(self, *, judges: bool) -> None:
+        self.first, self.last, self.judges = rows.Linear(SIZE, SIZE), rows.Linear(SIZE, SIZE), judges
+
+    def forward(self, x: Any) -> Any:
+        z = self.first(x)
+        code = np.sign(z.data)
+        y = self.last(z)
+        return (y, ((z - code) * (z - code)).mean()) if self.judges else (y, z, rows.Tensor(code))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("weight", "tells"), [(1.0, True), (1.1, True), (1.0, False)])
+def test_what_no_gradient_comes_to_is_no_output_without_counterpart(
+    tmp_path: Path, turned: bool, weight: float, tells: bool
+) -> None:
+    """Codes that one model returns beside what it rounds, and the other makes its own term of, were a source."""
+    np.random.seed(0)
+    models = Quantized(judges=not turned), Quantized(judges=turned)
+    same(*models)
+    for model, name in zip(models, "ab", strict=True):
+        with padiff.record(model, tmp_path / name) as recorder:
+            for x in batches()[:2]:
+                y, *rest = model(rows.Tensor(x.copy()))
+                z, code = rest if len(rest) > 1 else (None, None)
+                term = rest[0] if z is None else ((z - code.data) * (z - code.data)).mean()
+                loss = (y * y).mean() + term * np.float32(weight if name == "b" else 1)
+                loss.backward()
+                recorder.step(float(loss.data) if tells else None)
+    report = padiff.compare(tmp_path / "a", tmp_path / "b")
+    assert report.aligned is (weight == 1 and tells), report
+    if tells:
+        assert [(one.phase, one.candidate.path) for one in report.sources] == [(Phase.LOSS, "")] * (weight != 1), report
+        (note,) = (one for one in report.notes if one.kind == "untrained_output")
+        assert note.data["side"] == padiff.report.SIDES[not turned]

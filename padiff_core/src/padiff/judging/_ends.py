@@ -194,7 +194,7 @@ def unmatched_outputs(alignment: Alignment, step: int, judged: Callable[[int, Le
     """
     root = alignment.of_reference(alignment.pairs[0].reference)
     assert root is not None
-    left = _without_counterpart(root)
+    left = without_counterpart(root)
     for ours, theirs in reshaped_outputs(root):
         numbers = [math.prod(one.shape) == 1 for one in (ours, theirs)]
         if numbers[0] != numbers[1] and judged(0, ours) and judged(1, theirs):
@@ -218,12 +218,12 @@ def unmatched_outputs(alignment: Alignment, step: int, judged: Callable[[int, Le
 
 def reshaped_outputs(root: Pair) -> list[tuple[Leaf, Leaf]]:
     """Return the outputs that both models return at one place, in another shape or as another sort of dtype."""
-    ours, theirs = _without_counterpart(root)
+    ours, theirs = without_counterpart(root)
     at = {leaf.path: leaf for leaf in theirs}
     return [(leaf, at[leaf.path]) for leaf in ours if leaf.path in at]
 
 
-def _without_counterpart(root: Pair) -> tuple[list[Leaf], list[Leaf]]:
+def without_counterpart(root: Pair) -> tuple[list[Leaf], list[Leaf]]:
     """Return the tensors that each model returns without a counterpart, but for caches of one side alone."""
     ours, theirs = (
         [one for one in _left(root, side) if one not in caches] for side, caches in enumerate(_lone_caches(root))

@@ -306,6 +306,7 @@ NOTES: Mapping[str, Phrase] = {
         "{name}: {reference} in the reference, {candidate} in the candidate; no effect shows beside what one side's "
         "casts round"
     ),
+    "untrained_output": "the {side} alone returns {tensors:few}, to which no gradient comes: compared with nothing",
     "extra_call": "only the {side}'s script makes this call, to which no gradient comes: compared with nothing",
     "one_side_call": "only the {side} calls it; judged with the code around it",
     "idle_part": (

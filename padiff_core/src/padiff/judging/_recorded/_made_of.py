@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from padiff.alignment import Alignment
+from padiff.alignment import Alignment, Pair
+from padiff.judging._ends import without_counterpart
 from padiff.judging._recorded._leaps import Leaps
+from padiff.judging._shapes import described
+from padiff.report import SIDES, Note
 from padiff.trace import Leaf, Trace
 
 
 def makes_the_loss(traces: tuple[Trace, Trace], side: int, leaf: Leaf) -> bool:
-    """Return whether what a script makes of a tensor is judged, by its loss, or by gradients: a part may give more."""
+    """Return whether what a script makes of a tensor is judged, by its loss, or by gradients: a part may give more.
+
+    To one of a whole model that is no part of the loss no gradient comes: of that `untrained` tells.
+    """
     part = all(call.path for call in traces[side].tops)
-    made = leaf.token in traces[side].gradients and all(trace.loss is not None for trace in traces)
-    return all(trace.gradients for trace in traces) and (part or made)
+    told = all(trace.loss is not None for trace in traces)
+    return all(trace.gradients for trace in traces) and (part or told)
+
+
+def untrained(traces: tuple[Trace, Trace], root: Pair) -> Iterator[Note]:
+    """Yield the tensors that one model alone returns, to which no gradient comes, where all else is judged by these."""
+    for side, leaves in enumerate(without_counterpart(root)):
+        lone = [one for one in leaves if one.token not in traces[side].gradients and makes_the_loss(traces, side, one)]
+        if lone:
+            yield Note("untrained_output", {"side": SIDES[side], "tensors": described(lone)})
 
 
 def handed_on(leaps: Leaps, alignment: Alignment) -> Iterator[float]:

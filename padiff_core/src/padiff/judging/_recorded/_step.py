@@ -29,7 +29,7 @@ from padiff.judging._recorded._gradients import why_forward_only
 from padiff.judging._recorded._leaps import Leaps
 from padiff.judging._recorded._levels import Drift, drift_of, is_explained, timed
 from padiff.judging._recorded._loss_scale import scaled_alike, with_one_scale
-from padiff.judging._recorded._made_of import handed_on, makes_the_loss
+from padiff.judging._recorded._made_of import handed_on, makes_the_loss, untrained
 from padiff.judging._recorded._meter import Measuring, Meter
 from padiff.judging._recorded._micro_batches import in_micro_batches, of_other_counts
 from padiff.judging._recorded._misplaced import misplaced
@@ -250,6 +250,7 @@ class Recorded(Gathered):
         told = [likened_here(one, leaps) for one in ordered]
         judged = of_uncalled_state(told, self.judged(told, known, params, step), known, leaps)
         judged = frozen_together(judged, models)
+        self.notes += [note for note in untrained(traces, alignment.pairs[0]) if note not in self.notes]
         ends = [*unmatched_outputs(alignment, step, partial(makes_the_loss, traces))]
         found += _before_backward([timed(one, alignment, traces) for one in judged], ends)
         size = self._outputs(leaps, alignment)
