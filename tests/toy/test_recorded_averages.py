@@ -15,6 +15,7 @@ from padiff.report import Phase
 from padiff.testing.toy import columns, rows
 
 SIZE = 6
+STAYS = "it stays as it was in the candidate, and does not in the reference"
 Change = Callable[[Any], None]
 
 
@@ -135,12 +136,13 @@ def compared(folder: Path, port: type = Averaged, ours: Any = (), **how: Any) ->
     [
         ({"keep": 0.99}, "average_keeps", "keeps 0.9 of itself in the reference, 0.99 in the candidate"),
         ({"keep": 0.99, "signs": True}, "average_keeps", "keeps 0.9 of itself in the reference, 0.99 in the candidate"),
-        ({"early": True}, "not_stepped", "it stays as it was in the candidate, and does not in the reference"),
+        ({"early": True}, "not_stepped", STAYS),
+        ({"early": True, "rate": 1e-5, "signs": True}, "not_stepped", STAYS),  # some by little more than rounding
     ],
 )
 def test_weights_that_no_optimizer_steps_are_the_scripts(tmp_path: Path, fault: Any, cause: str, words: str) -> None:
     """It was called a rate, or an optimizer that leaves them out, and three sources where rounding moved some."""
-    (source,) = compared(tmp_path, Averaged, {"signs": "signs" in fault}, **fault).sources
+    (source,) = compared(tmp_path, Averaged, {n: fault[n] for n in ("signs", "rate") if n in fault}, **fault).sources
     assert (source.phase, source.step, source.candidate.path) == (Phase.UPDATE, 0, "average")
     assert source.cause.name == cause
     assert words in str(source.cause)
@@ -268,15 +270,15 @@ def test_weights_that_a_forward_moves_are_told_where_it_calls_with_them(
 class Ratio(rows.SGD):
     """Steps each parameter as far as it is long: a ratio of norms, but where ``trusted`` is not."""
 
-    trusted, fresh = True, False
+    trusted, fresh, decay = True, False, 1.0
 
     def step(self) -> None:
-        for tensor in self.parameters:
+        for number, tensor in enumerate(self.parameters):
             if tensor.grad is not None:
                 past = 0 if self.fresh else self.velocities.get(tensor, 0)
                 move = self.velocities[tensor] = 0.5 * past + tensor.grad
                 times = np.linalg.norm(tensor.data) / np.linalg.norm(move) if self.trusted else 1.0
-                tensor.data[...] = tensor.data - self.lr * times * move
+                tensor.data[...] = tensor.data - np.float32(self.lr * self.decay ** (number // 2)) * times * move
 
 
 class Scalar(rows.Module):
@@ -295,7 +297,7 @@ def stepped(folder: Path, *, trusted: bool = True, known: bool = True, **how: An
     padiff.transfer(*models)
     for model, name, own in zip(models, "ab", ({}, how), strict=True):
         optimizer, rng = Ratio(model.parameters(), 0.01), np.random.default_rng(1)
-        optimizer.trusted = own.get("trusts", trusted)
+        optimizer.trusted, optimizer.decay = own.get("trusts", trusted), own.get("decay", 0.8)
         with padiff.record(model, folder / name, optimizer=optimizer if known else None) as recorder:
             for number in range(3):
                 y = model(rows.Tensor(rng.standard_normal((5, SIZE), dtype=np.float32)))
@@ -314,6 +316,13 @@ def test_a_factor_of_each_parameter_by_itself_is_one_source(tmp_path: Path) -> N
     assert (source.step, source.candidate.path, source.what.name) == (0, "", "7 parameters")
     assert source.cause.parameters["least"] < source.cause.parameters["most"]
     assert "computed for each parameter by itself" in str(source.cause)
+
+
+def test_a_factor_of_each_layer_is_one_source(tmp_path: Path) -> None:
+    """It was one for each: rates that decay from layer to layer, by another share."""
+    (source,) = stepped(tmp_path, trusted=False, decay=0.7).sources
+    assert (source.step, source.candidate.path) == (0, "")
+    assert source.cause.parameters["least"] < source.cause.parameters["most"] < 1
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -407,3 +416,19 @@ def test_weights_that_are_changed_within_a_step_are_told_where_it_calls_again(tm
     (source,) = padiff.compare(tmp_path / "a", tmp_path / "b").sources
     assert (source.phase, source.candidate.path, source.candidate.call) == (Phase.FORWARD, "first", 1)
     assert "changed_within_step" in {one.kind for one in source.evidence}
+
+
+class Faster(Averaged):
+    """Statistics of another momentum, of the model and of its average, to which the script copies them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net.norm.momentum = self.average.norm.momentum = 0.3
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_a_momentum_of_a_model_and_of_its_average_is_one_source(tmp_path: Path, evaluated: bool) -> None:
+    """It was two: of one buffer here, and of the two that the script copies."""
+    report = compared(tmp_path, Faster, {"evaluated": evaluated}, evaluated=evaluated)
+    assert {one.cause.name for one in report.sources} == {"settings"}, report
+    assert "not aligned: 1 source" in str(report).splitlines()[0], report

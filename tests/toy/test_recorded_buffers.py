@@ -192,10 +192,14 @@ class Bank(rows.Module):
 
 
 @pytest.mark.parametrize(
-    ("fault", "phase", "step"), [(None, None, 0), ("stuck", Phase.BUFFER, 0), ("scaled", Phase.LOSS, 0)]
+    ("fault", "phase", "step"),
+    [(None, None, 0), ("stuck", Phase.BUFFER, 0), ("scaled", Phase.LOSS, 0), ("moved", Phase.FORWARD, 1)],
 )
 def test_a_queue_that_a_script_fills_is_compared(tmp_path: Path, fault: Any, phase: Any, step: int) -> None:
-    """It was told a step later, where the loss is made of it; what was made wrongly for both is the loss's."""
+    """It was told a step later, where the loss is made of it; what was made wrongly for both is the loss's.
+
+    Behind a call that gives something else it was a second source.
+    """
     np.random.seed(0)
     models = Bank(), Bank(idle=1.0)
     padiff.transfer(models[0].encoder, models[1].encoder)
@@ -203,6 +207,8 @@ def test_a_queue_that_a_script_fills_is_compared(tmp_path: Path, fault: Any, pha
         wrong, rng = fault if number else None, np.random.default_rng(1)
         with padiff.record(model, tmp_path / name) as recorder:
             for turn in range(2):
+                if wrong == "moved" and turn:
+                    model.encoder.weight.data[...] *= np.float32(1.1)
                 y = model.encoder(rows.Tensor(rng.standard_normal((ROWS, SIZE), dtype=np.float32)))
                 y = y * np.float32(2) if wrong == "scaled" else y
                 loss = (y * model.queue.data[:ROWS].copy() * y).mean()

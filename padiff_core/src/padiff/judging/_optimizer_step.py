@@ -100,11 +100,9 @@ def of_one_cause(
     for key in [one for one in groups if isinstance(one, float) and _elements(groups[one]) < _elements(rest)]:
         # A multiple at a few elements (biases, which do not decay, say), and no multiple at most, is one thing.
         rest += [(link, attrs.evolve(finding, cause=None)) for link, finding in groups.pop(key)]
-    scaled = {key: len(group) for key, group in groups.items() if isinstance(key, float)}
-    own = [key for key, count in scaled.items() if count == 1]
-    if len(own) > 1:
-        own = list(scaled) if 2 * len(own) > sum(scaled.values()) else own
-        groups[tuple(own)] = [one for key in own for one in groups.pop(key)]
+    scaled = [key for key in groups if isinstance(key, float)]
+    if len(scaled) > 1:
+        groups[tuple(scaled)] = [one for key in scaled for one in groups.pop(key)]
     for key, group in groups.items():
         shown = [finding for link, finding in group if not _is_number(link)] or [finding for _, finding in group]
         worst = max(shown, key=lambda one: (one.source, size_in(one)))

@@ -37,7 +37,7 @@ _MODULE = re.compile(r"(?<=the output of )[\w.]+")
 """What a side calls the module that gives a value: the other one may have another name for its counterpart."""
 _OPERATION = re.compile(r"\w+\([^()]*\)")
 """An operation that is told, with what it is told."""
-_ONE_AS = {"input": "output", "buffer": "parameter", "updates": "updated_parameter"}
+_ONE_AS = {"input": "output", "buffer": "parameter", "buffers": "updated_buffer", "updates": "updated_parameter"}
 """Kinds of which one cause is one fault: what one call's code gives, the next is given; many steps, and one step."""
 _GRADIENTS = ("parameter_gradient", "input_gradient")
 """The gradients that a call gives back: to its caller, and to the parameters that it holds."""

@@ -13,7 +13,7 @@ from padiff.judging._recorded._meter import Meter
 from padiff.judging._recorded._parameter_values import When
 from padiff.judging._recorded._two_steps import exact, norm
 from padiff.judging._sizes import multiple, projected
-from padiff.numerics import EXACT, VANISHES, Array
+from padiff.numerics import EXACT, FLOORS, VANISHES, Array
 from padiff.parameters import Link
 from padiff.report import SIDES, Cause, Finding
 from padiff.trace import Trace
@@ -92,16 +92,27 @@ def averages_of(meter: Meter, link: Link, links: Sequence[Link], eps: float) -> 
 def as_one_average(found: Sequence[tuple[Link, Finding]]) -> list[tuple[Link, Finding]]:
     """Return findings of which those on averages have one cause, where rounding alone lets them tell other shares.
 
-    That of the largest parameter is told.
+    That of the largest parameter is told. So it is beside what stays as it was, where rounding may be all that moved.
     """
     averages = [(link, one.cause) for link, one in found if one.cause is not None and one.is_caused_by("average_keeps")]
     _, known = max(averages, key=lambda both: math.prod(both[0].candidate.shape), default=(None, None))
+    stays = next((one.cause for _, one in found if one.is_caused_by("not_stepped")), None)
     told = []
     for link, one in found:
         kept = one.cause if one.cause is not None and one.is_caused_by("average_keeps") else None
         near = kept is not None and known is not None and all(_is_near(kept, known, side) for side in SIDES)
-        told.append((link, attrs.evolve(one, cause=known) if near else one))
+        stays_too = stays is not None and _may_stay(one, stays.parameters["side"])
+        told.append((link, attrs.evolve(one, cause=known if near else stays if stays_too else one.cause)))
     return told
+
+
+def _may_stay(one: Finding, side: str) -> bool:
+    """Return whether one side's step is all that differs, but for a share that rounding may have made."""
+    told = next((said.figures for said in one.evidence if said.kind == "update_of_runs" and one.cause is None), None)
+    if told is None:
+        return False
+    rest = told["step_rel_l2"] if side == SIDES[0] else abs(told["rel_l2"] - told["step_rel_l2"])
+    return bool(FLOORS * rest <= told["rel_l2"])
 
 
 def _is_near(one: Cause, other: Cause, side: str) -> bool:

@@ -20,10 +20,10 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
 
     A loss that is another from the same outputs, and what the backward pass starts from. What one setting of a module
     does to its output, and to its buffers; what code that computes something else sends back. What a script gives to a
-    model that was made of what differed before, or keeps where it makes a loss of it too; and what a loss sends that it
-    makes of other inputs. The order in which two optimizers step: each in front of calls that the other side's are
-    behind. A loss of what several modules give, which sends other gradients to each of them. Weights of several modules
-    that a script moves in front of one call.
+    model that was made of what differed before, or keeps of that (a queue, a copy of statistics), or where it makes a
+    loss of it too; and what a loss sends that it makes of other inputs. The order in which two optimizers step: each in
+    front of calls that the other side's are behind. A loss of what several modules give, which sends other gradients to
+    each of them. Weights of several modules that a script moves in front of one call.
     """
     first = [one for one in found if one.source and starts(one, alignment)]
     begun = (pair for one in first if (pair := pair_of(one, alignment)) is not None)
@@ -44,7 +44,7 @@ def of_one_fault(found: Sequence[Finding], alignment: Alignment) -> list[Finding
         key = key if moved is None else ("", str(moved.candidate.top.key))
         again = ((one.cause is not None or moved is not None) and key in seen) or one in begins[1:]
         kept_too = one.phase is Phase.BUFFER and one.cause is None
-        again |= kept_too and (one.candidate.path in forward or (lost and pair is None))
+        again |= kept_too and (one.candidate.path in forward or (pair is None and (lost or bool(forward or kept))))
         sent_by = one.phase is Phase.BACKWARD and one.cause is None and not starts(one, alignment)
         again |= inputs and one in begins and not one.rests_on("gradient_cut")
         again |= sent_by and one.candidate.path in forward and not one.rests_on("gradient_cut")
