@@ -17,6 +17,7 @@ from paddle.distributed.fleet.utils import recompute
 from paddle.jit.dy2static.program_translator import ProgramTranslator
 
 import padiff
+from padiff.adapter import extent_of
 from padiff.errors import LiftError, UnwatchableModel
 from padiff.testing import AdapterTests, Log
 from padiff_paddle.adapter import PaddleAdapter
@@ -160,8 +161,17 @@ def test_writable_is_the_memory_of_a_strided_tensor() -> None:
     memory = tensor.writable()
     assert memory is not None
     assert memory.shape == (3, 2)
+    assert tensor.extent() == extent_of(memory)
     memory[2, 1] = 1
     assert tensor.numpy()[2, 1] == 1
+
+
+def test_a_part_of_a_tensor_reaches_its_own_memory_alone() -> None:
+    whole = ADAPTER.from_numpy(np.zeros((4, 3), np.float32))
+    start = whole.data_ptr()
+    assert ADAPTER.tensor(whole[1:3]).extent() == (start + 12, start + 36)
+    assert ADAPTER.tensor(whole[:, 1]).extent() == (start + 4, start + 44)
+    assert ADAPTER.tensor(whole[:0]).extent() is None
 
 
 def test_a_replaced_gradient_of_a_leaf_is_what_the_leaf_keeps() -> None:

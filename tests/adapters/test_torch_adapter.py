@@ -166,6 +166,15 @@ def test_strided_tensors_in_a_graph_are_writable_and_sparse_ones_are_not() -> No
     assert ADAPTER.tensor(torch.eye(2).to_sparse()).writable() is None
 
 
+def test_a_part_of_a_tensor_reaches_its_own_memory_alone() -> None:
+    whole = torch.zeros(4, 3)
+    start = whole.data_ptr()
+    assert ADAPTER.tensor(whole[1:3]).extent() == (start + 12, start + 36)
+    assert ADAPTER.tensor(whole[:, 1]).extent() == (start + 4, start + 44)
+    assert ADAPTER.tensor(whole[:0]).extent() is None
+    assert ADAPTER.tensor(torch.eye(2).to_sparse()).extent() is None
+
+
 def test_what_was_read_can_be_freed() -> None:
     """FSDP frees what it gathered; torch refused, and the script failed."""
     tensor = torch.ones(3)

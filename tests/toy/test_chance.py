@@ -39,6 +39,12 @@ def uniform(size: float) -> Code:
     return lambda x: x + type(x)((np.random.uniform(-(3**0.5), 3**0.5, x.shape) * size).astype(np.float32))
 
 
+def unseen(size: float, seed: int) -> Code:
+    """Return what adds noise of a generator of its own, which nobody seeds and whose state nobody sees."""
+    own = np.random.default_rng(seed)
+    return lambda x: x + type(x)((own.standard_normal(x.shape) * size).astype(np.float32))
+
+
 def nothing(x: Any) -> Any:
     return x
 
@@ -155,6 +161,18 @@ def test_a_fault_beside_what_is_drawn_is_named_at_its_own_place(factor: float, s
     drop = drop_path(0.3)
     report = compared((drop,), (drop, lambda x: x * factor), seed)
     assert ("first", "branch") in [found.between for found in report.sources], report
+
+
+def test_what_a_generator_of_their_own_draws_on_both_sides_is_no_fault() -> None:
+    report = compared((unseen(0.1, 5),), (unseen(0.1, 6),), 0)
+    assert report.aligned, report
+
+
+def test_what_a_generator_of_its_own_draws_on_one_side_is_named() -> None:
+    report = compared((nothing,), (unseen(0.1, 5),), 0)
+    (source,) = report.sources
+    assert source.cause is not None
+    assert source.cause.name == "randomness", str(report)
 
 
 def test_a_dropout_on_another_tensor_is_a_fault() -> None:

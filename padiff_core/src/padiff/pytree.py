@@ -134,6 +134,8 @@ def copied(value: Any, wanted: Wanted, change: Change, path: str = "", memo: Mem
 
     A ``memo`` that several calls share lets them know the containers that they have in common.
     """
+    if wanted(value):  # as most are
+        return change(path, value)
     return _Copying(wanted, change, memo).of(value, path)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import paddle
 from paddle.autograd import PyLayer
 
-from padiff.adapter import Array, Dtypes, Hook, NativeTensor, Tensor, array_at, dtypes, handed_on
+from padiff.adapter import Array, Dtypes, Extent, Hook, NativeTensor, Tensor, array_at, dtypes, handed_on
 from padiff_paddle.grads import LEAVES
 from padiff_paddle.versions import PADDLE
 
@@ -176,6 +176,14 @@ class PaddleTensor(NativeTensor):
         if device_name(native) != "cpu" or not native.is_dense() or native.is_dist():
             return None
         return _memory_of(native.detach(), writable=True)
+
+    def extent(self) -> Extent | None:
+        """Return the addresses of its memory: of what is contiguous without an array over it, which takes longest."""
+        native = self.native
+        if not native.place.is_cpu_place() or not native.is_dense() or native.is_dist() or not native.is_contiguous():
+            return super().extent()
+        size, start = math.prod(native.shape) * native.element_size(), native.data_ptr()
+        return (start, start + size) if size else None
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back with the gradient, summed over all consumers; a returned native tensor replaces it."""

@@ -14,6 +14,7 @@ import torch
 from padiff.adapter import (
     Array,
     Dtypes,
+    Extent,
     Hook,
     InputError,
     NativeTensor,
@@ -193,6 +194,14 @@ class TorchTensor(NativeTensor):
     def writable(self) -> Array | None:
         """Return an array over the tensor's own memory, or None where numpy cannot see it."""
         return None if _address(self.native) is None else _exposed(self.native.detach())
+
+    def extent(self) -> Extent | None:
+        """Return the addresses of its memory: of what is contiguous without an array over it, which takes longest."""
+        native = self.native
+        start = _address(native)
+        if start is None or not native.numel():
+            return None
+        return (start, start + native.nbytes) if native.is_contiguous() else super().extent()
 
     def on_gradient(self, callback: Callable[[Tensor], Any | None]) -> Hook:
         """Call back with the complete gradient of the value that the tensor holds now.

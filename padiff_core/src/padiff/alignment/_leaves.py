@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 
 from padiff.trace import Leaf
 
@@ -126,7 +127,12 @@ def first_step(path: str) -> str:
 
 def _name(leaf: Leaf) -> str:
     """Return the keys and attributes under which a tensor lies in its containers, without positions."""
-    return "".join(_NAME.findall(leaf.path))
+    return _named(leaf.path)
+
+
+@lru_cache(1 << 12)
+def _named(path: str) -> str:
+    return "".join(_NAME.findall(path))
 
 
 def _depths(leaves: Sequence[Leaf], name: str | None = None) -> list[int]:
@@ -139,6 +145,7 @@ def same_sort(a: Leaf, b: Leaf) -> bool:
     return sort_of(a.dtype) == sort_of(b.dtype)
 
 
+@cache
 def sort_of(dtype: str) -> str:
     sort = next((sort for sort in ("bool", "uint", "int", "complex") if dtype.startswith(sort)), "float")
     return "int" if sort == "uint" else sort

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -34,12 +33,14 @@ def is_to_blame(pair: Pair, fresh: Sequence[Suspicion], judge: Judge, *, ended: 
 def _is_wrong_behind(pair: Pair, around: Pair, judge: Judge) -> bool:
     """Return whether the first value in the code around a call differs that changes with one of those that it gives."""
     wrong = {s.spot.key for s in judge.forward(rough=True) if s.spot is not None and s.verdict is Verdict.DIFFERS}
-    run = partial(judge.settler.bench.tried, around, False, backward=False, shown=(pair.key,))
-    plain, noise = run(), np.random.default_rng(0)
+    inside = tuple(call.key for call in around.candidate.subtree() if not call.module.operation)
+    plain = judge.settler.replays.of_side(around, False, {"backward": False, "shown": inside})  # once for all inside
+    noise = np.random.default_rng(0)
     for at, value in () if plain is None else plain.shown.items():
-        if at[1] != "output" or value.dtype.kind in "biu":
+        if at[:2] != (pair.key, "output") or value.dtype.kind in "biu":
             continue
-        moved = run(put={at: value + noise.normal(size=value.shape).astype(value.dtype)})
+        put = {at: value + noise.normal(size=value.shape).astype(value.dtype)}
+        moved = judge.settler.bench.tried(around, False, backward=False, shown=(pair.key,), put=put)
         if plain is None or moved is None:
             return True
         seen = moved.observed.spots

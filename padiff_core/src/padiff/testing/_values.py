@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from padiff.adapter import extent_of
 from padiff.errors import InputError
 from padiff.numerics import Array
 from padiff.testing._harness import Harness, needs, randoms
@@ -112,6 +113,7 @@ class ValueTests(Harness):
         tensor = self.tensor(np.zeros((2, 3), dtype_of(held_dtype)))
         memory, version = tensor.writable(), tensor.version
         assert memory is not None, "tensors on the host are writable where they change in place"
+        assert tensor.extent() == extent_of(memory), "extent() is where that memory lies"
         assert (memory.dtype, memory.shape) == (dtype_of(held_dtype), (2, 3))
         expected = tensor.numpy()
         memory[1, 2] = expected[1, 2] = 1

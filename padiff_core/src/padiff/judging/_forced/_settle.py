@@ -64,9 +64,9 @@ class Settler:
 
     def __init__(self, bench: Bench, replays: Replays[Any] | None = None) -> None:
         self.bench = bench
-        self._replays = PairReplays(bench, replays)
-        self.randomness = Randomness(bench, self._replays)
-        self.narrow = Narrow(self.runs, self._replays)
+        self.replays = PairReplays(bench, replays)
+        self.randomness = Randomness(bench, self.replays)
+        self.narrow = Narrow(self.runs, self.replays)
         self._others: dict[Hashable, Settler] = {}
         """Another condition -> what settles suspects under it."""
         self._merged: dict[Key, Moved | None] = {}
@@ -223,7 +223,7 @@ class Settler:
             return Ruling(Verdict.ROUNDING if small else Verdict.DIFFERS, asked.figures, (evidence,))
         measured = {"side": side, "floor": floor, "error_rel_l2": error}
         if max(FLOORS * floor, bound) < error <= UNSETTLED(eps):
-            near = rounding_nearby(self._replays, asked, ours=side == "reference")
+            near = rounding_nearby(self.replays, asked, ours=side == "reference")
             floor, measured["nearby"] = max(floor, near), near
         evidence = Evidence("one_side_in_float64", {**lifted.refused, **measured})
         small = error <= max(FLOORS * floor, bound) and not asked.native.nan_mismatch
@@ -245,7 +245,7 @@ class Settler:
 
     def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False, **condition: Any) -> _Runs:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
-        found = self._replays.of_both(pair, {"dtype": dtype, "backward": backward, **condition})
+        found = self.replays.of_both(pair, {"dtype": dtype, "backward": backward, **condition})
         ours, theirs = (one if isinstance(one, Replayed) else None for one in found)
         refused = (one for one in found if not isinstance(one, Replayed))
         return _Runs(ours, theirs, next(refused, DOES_NOT_ARISE))
@@ -324,7 +324,7 @@ class Settler:
         """Return what settles suspects under another condition of the bench."""
         key = tuple(condition.items())
         if key not in self._others:
-            self._others[key] = Settler(attrs.evolve(self.bench, **condition), self._replays.shared)
+            self._others[key] = Settler(attrs.evolve(self.bench, **condition), self.replays.shared)
         return self._others[key]
 
     def _evaluated(self, asked: Question) -> Ruling | None:
