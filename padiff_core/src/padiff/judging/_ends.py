@@ -21,6 +21,7 @@ from padiff.judging._sizes import Held
 from padiff.judging._tolerance import Rule
 from padiff.kinds import CATALOGUE
 from padiff.numerics import (
+    GROSS,
     LOSS,
     NEGLIGIBLE,
     SAME,
@@ -138,11 +139,10 @@ def loss_finding(
     eps = epsilon_of_outputs(root) or single
     computed = min(single, epsilon_of_number(ours), epsilon_of_number(theirs))
     bound = max(LOSS(max(eps, computed)), VANISHES * outputs)
-    if (
-        rule(np.asarray(ours), np.asarray(theirs))
-        if rule
-        else error <= bound * max(abs(ours), abs(theirs), *loss_terms(trace)) or (is_rounding and is_rounding(error))
-    ):
+    size = max(abs(ours), abs(theirs))
+    if rule(np.asarray(ours), np.asarray(theirs)) if rule else error <= bound * max(size, *loss_terms(trace)):
+        return
+    if not rule and is_rounding and error <= GROSS(eps) * size and is_rounding(error):
         return
     around = places or (place_of(root.reference, stack=False), place_of(root.candidate, stack=False))
     yield Finding(

@@ -13,9 +13,9 @@ from padiff.forcing import Check, is_recorded
 from padiff.judging._ends import epsilon_of_outputs
 from padiff.judging._forced._free_runs import Sides, Tasks, tried
 from padiff.judging._suspicion import Ruling
-from padiff.numerics import ACCUMULATED, FLOORS, difference, epsilon_of, root_mean_square
+from padiff.numerics import ACCUMULATED, FLOORS, GROSS, Array, difference, epsilon_of, root_mean_square
 from padiff.report import Evidence, Figures, Note, Verdict
-from padiff.trace import Trace, ValueStore, temporary_store
+from padiff.trace import temporary_store
 
 _DRAWS = range(1, 5)
 
@@ -51,46 +51,55 @@ class LossRounding:
         What they hold may be rounded there. Gradients of 102 right ports were apart by at most 0.64 times what a
         disturbance moves them by, where the loss, one number, was by up to 2.6 times.
         """
-        with temporary_store() as store:
-            ours, theirs = (self._run(index, store, "float64") for index in (0, 1))
-            apart = 0.0 if ours is None or theirs is None else _apart(ours, theirs, self.root.outputs)[1]
-        return apart > self._moved[1]
+        ours, theirs = (self._run(index, "float64") for index in (0, 1))
+        if ours is None or theirs is None:
+            return False
+        return ours.apart(theirs, self.root.outputs)[1] > self._moved[1]
 
     @cached_property
     def _moved(self) -> tuple[float, float]:
         """Return how far a disturbance moves the loss, absolutely, and its gradient: the root mean square of some."""
         eps, index = epsilon_of_outputs(self.root), int(is_recorded(self.sides[0]))
-        with temporary_store() as store:
-            dtype: str | None = "float64"
-            still = self._run(index, store, dtype)
-            if still is None:
-                still, dtype = self._run(index, store, None), None
-            runs = [self._run(index, store, dtype, (eps, draw)) for draw in _DRAWS] if still else []
-            same = [(index, index) for index, _ in enumerate(still.outputs)] if still else []
-            found = [_apart(still, one, same) for one in runs if still and one]
-        number, gradient = (root_mean_square(each[np.isfinite(each)]) for each in np.array(found or [(0, 0)]).T)
+        dtype: str | None = "float64"
+        still = self._run(index, dtype)
+        if still is None:
+            still, dtype = self._run(index, None), None
+        if still is None:
+            return 0.0, 0.0
+        runs = filter(None, (self._run(index, dtype, (eps, draw)) for draw in _DRAWS))
+        found = np.array([still.apart(one, [(i, i) for i, _ in enumerate(still.sent)]) for one in runs] or [(0, 0)])
+        number, gradient = (root_mean_square(each[np.isfinite(each)]) for each in found.T)
         return number, gradient
 
-    def _run(
-        self, index: int, store: ValueStore, dtype: str | None, noise: tuple[float, int] | None = None
-    ) -> Trace | None:
+    def _run(self, index: int, dtype: str | None, noise: tuple[float, int] | None = None) -> _Ends | None:
         task = attrs.evolve(self.tasks[index], dtype=dtype, backward=True, loss_noise=noise)
-        return tried(partial(self.sides[index].record, task, store))
+        with temporary_store() as store:
+            trace = tried(partial(self.sides[index].record, task, store))
+            if trace is None or trace.loss is None:
+                return None
+            sent = (trace.gradient(leaf) for leaf in trace.root.outputs)
+            return _Ends(trace.loss, [None if one is None else np.array(one) for one in sent])
+
+
+@attrs.frozen
+class _Ends:
+    """The loss of a run, and the gradients that it sends to the outputs."""
+
+    loss: float
+    sent: list[Array | None]
+
+    def apart(self, other: _Ends, matched: Iterable[tuple[int, int]]) -> tuple[float, float]:
+        """Return how far apart the losses of two runs are, absolutely, and gradients of an output at most."""
+        both = ((self.sent[i], other.sent[j]) for i, j in matched)
+        known = (difference(a, b).rel_l2 for a, b in both if a is not None and b is not None and a.shape == b.shape)
+        return abs(self.loss - other.loss), max(known, default=0.0)
 
 
 def ruling_on_sent(check: Check, rounding: LossRounding) -> Ruling:
     """Rule on a gradient that a loss sends to an output: it is precision where it is no more than rounding makes."""
     apart = check.difference
     narrow = check.close is None and apart.rel_l2 <= ACCUMULATED(epsilon_of(check.spot.candidate.dtype))
-    narrow = narrow or apart.rel_l2 <= rounding.gradient()
+    gross = GROSS(max(epsilon_of(leaf.dtype) for leaf in (check.spot.reference, check.spot.candidate)))
+    narrow = narrow or (apart.rel_l2 <= gross and apart.rel_l2 <= rounding.gradient())
     told = Evidence("narrow_gradient" if narrow else "loss_gradient")
     return Ruling(Verdict.PRECISION if narrow else Verdict.DIFFERS, Figures.of(apart), (told,))
-
-
-def _apart(ours: Trace, theirs: Trace, matched: Iterable[tuple[int, int]]) -> tuple[float, float]:
-    """Return how far apart two runs are in the loss, absolutely, and in the gradient that it sends to an output."""
-    number = abs(ours.loss - theirs.loss) if ours.loss is not None and theirs.loss is not None else 0.0
-    leaves = ((ours.root.outputs[i], theirs.root.outputs[j]) for i, j in matched)
-    sent = ((ours.gradient(one), theirs.gradient(other)) for one, other in leaves)
-    known = (difference(a, b).rel_l2 for a, b in sent if a is not None and b is not None and a.shape == b.shape)
-    return number, max(known, default=0.0)
