@@ -16,7 +16,7 @@ from padiff.forcing import Bench, Replayed
 from padiff.judging._forced._distributions import differ, flat
 from padiff.judging._forced._question import Question
 from padiff.judging._forced._replays import PairReplays
-from padiff.numerics import RANDOM, UNSETTLED, Array, Difference, are_random, difference, epsilon
+from padiff.numerics import UNSETTLED, Array, Difference, are_random, difference, epsilon
 from padiff.paths import last
 from padiff.trace import Call, is_sampling, settings_of
 
@@ -46,27 +46,10 @@ class Randomness:
         took = self._took(pair, ours=ours)
         if took is None and self._is_quiet(pair, ours=ours):
             return False
-        both = self._twice_in_float64(asked, ours=ours) if took is False else None
-        if both is not None:
-            return difference(*both).rel_l2 > RANDOM(asked.eps)
         seeds = _SEEDS if took is not False else _SEEDS[:2]
         first = self._seen(asked, ours, seeds[0])
         others = (self._seen(asked, ours, seed) for seed in seeds[1:])
         return first is not None and any(one is not None and are_random(first, one) for one in others)
-
-    def _twice_in_float64(self, asked: Question, *, ours: bool) -> tuple[Array, Array] | None:
-        """Return what one side gives in float64 under two seeds: it has run so under one. None where it has not."""
-        if "float64" not in asked.widths:
-            return None
-        lifted = {"dtype": "float64", "backward": asked.backward}
-        first = self._replays.of_both(asked.pair, lifted)[not ours]
-        if not isinstance(first, Replayed):
-            return None
-        second = self._replays.of_side(asked.pair, ours, {**lifted, "seed": _SEEDS[0]}, thinned=True)
-        if second is None:
-            return None
-        a, b = asked.read(first, ours), asked.read(second, ours)
-        return None if a is None or b is None else (flat(a), flat(b))
 
     def _is_quiet(self, pair: Pair, *, ours: bool) -> bool:
         """Return whether a whole side is known to give the same under all seeds, now that a value of a pair is asked.
