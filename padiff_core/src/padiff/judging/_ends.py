@@ -140,7 +140,7 @@ def loss_finding(
     computed = min(single, epsilon_of_number(ours), epsilon_of_number(theirs))
     bound = max(LOSS(max(eps, computed)), VANISHES * outputs)
     size = max(abs(ours), abs(theirs))
-    if rule(np.asarray(ours), np.asarray(theirs)) if rule else error <= bound * max(size, *loss_terms(trace)):
+    if rule(np.asarray(ours), np.asarray(theirs)) if rule else error <= bound * max((size, *loss_terms(trace))):
         return
     if not rule and is_rounding and error <= GROSS(eps) * size and is_rounding(error):
         return
