@@ -76,7 +76,8 @@ class Narrow:
 
     def _noise(self, asked: Question, wide: float, *, ours: bool) -> float | None:
         """Return what one side rounds, relative L2: in its kernels, or all that follows from no input; else None."""
-        still = self._wide(asked, ours=ours)
+        still = self._runs(asked.pair, "float64", backward=asked.backward).values(asked.read)[not ours]
+        still = self._wide(asked, ours=ours) if still is None else still
         if still is None:
             return None
         kernels = self.of_kernels(asked, ours=ours)
@@ -119,9 +120,9 @@ class Narrow:
 
     def _wide(self, asked: Question, *, ours: bool, **condition: Any) -> Array | None:
         """Return a side's value in float64 under a condition; where it does not run so, without its code's casts."""
-        given = ({"dtype": "float64", **condition, **more} for more in ({}, {"uncast": 1.0}))
-        values = (self._replays.value(asked, ours, one) for one in given)
-        return next((value for value in values if value is not None), None)
+        wide = {"dtype": "float64", **condition}
+        found = self._replays.value(asked, ours, wide)
+        return self._replays.value(asked, ours, {**wide, "uncast": 1.0}) if found is None else found
 
 
 def rounding_nearby(replays: PairReplays, asked: Question, *, ours: bool) -> float:
