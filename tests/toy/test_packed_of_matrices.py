@@ -222,14 +222,14 @@ class Crossing(rows.Module):
 
 
 class CrossingByHand(rows.Module):
-    """The same of matrices; heads have axes of their own in what is added to queries."""
+    """The same of matrices."""
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale
         for block in range(2):
             for name in ("q", "k", "v"):
                 setattr(self, f"{name}{block}", rows.parameter(8, 8, scale=0.4))
-                setattr(self, f"{name}_bias{block}", rows.parameter(*((2, 1, 4) if name == "q" else (8,))))
+                setattr(self, f"{name}_bias{block}", rows.parameter(8))
 
     def forward(self, x: Any, memory: Any) -> Any:
         for block in range(2):
@@ -245,7 +245,6 @@ class CrossingByHand(rows.Module):
 
 @pytest.mark.parametrize("scale", [1.0, 1.1])
 def test_matrices_that_take_one_memory_are_keys_and_values_of_their_blocks(scale: float) -> None:
-    """What is added to the heads of queries was taken for a matrix that sums them."""
     memory = np.random.default_rng(1).standard_normal((2, 5, 8)).astype(np.float32)
     for sides in ((Crossing(), CrossingByHand(scale)), (CrossingByHand(scale), Crossing())):
         report = padiff.diff(*sides, (X, memory))

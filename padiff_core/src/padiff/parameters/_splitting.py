@@ -209,7 +209,7 @@ class _Groups:
             return False
         if len(bias) < 2:  # of one number a matrix of one row has it, too
             return len(shape) + (not bias) >= 2 and {*bias} <= {*shape} and len(self._full[weight]) >= 2
-        if len(bias) >= len(shape):  # what is split into heads before it is added to
-            return len(shape) == 2 and math.prod(bias) in shape
+        if len(bias) >= len(shape):
+            return False
         of_heads = shape[-len(bias) :] == bias  # and what each holds
         return of_heads or (shape[0] == bias[0] and {*bias[1:]} <= {*shape[1:]})
