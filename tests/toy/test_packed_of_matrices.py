@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.recording._contracted import contracts_last_by_size
 from padiff.testing.toy import functional as F
 from padiff.testing.toy import rows
 
@@ -251,3 +252,9 @@ def test_matrices_that_take_one_memory_are_keys_and_values_of_their_blocks(scale
         assert not any(report.mapping.unmatched_parameters.values()), str(report)
         assert len(report.sources) == (scale != 1.0), str(report)
         assert report.aligned is (scale == 1.0), str(report)
+
+
+def test_what_keeps_the_shape_of_data_is_no_contraction() -> None:
+    """A bias of two heads that is added, where two matrices may be stacked."""
+    assert contracts_last_by_size((2, 1, 4), (2, 2, 5, 4), (2, 2, 5, 4), stacked=2) is None
+    assert contracts_last_by_size((2, 4), (2, 5, 4), (2, 5, 2)) is True
