@@ -12,7 +12,7 @@ import numpy as np
 from padiff.adapter import Adapter, Hook, Listener, Model, Tensor, handed_on
 from padiff.adapter.dtypes import wider
 from padiff.kinds import computes, is_in_place, short_name
-from padiff.numerics import Array, epsilon_of, in_reals, numpy_dtype
+from padiff.numerics import Array, epsilon_of, in_reals, is_whole, numpy_dtype
 from padiff.pytree import leaves, map_leaves
 from padiff.recording import OwnCode
 
@@ -91,7 +91,7 @@ class DisturbingKernels(Disturbing):
         def moved(_: str, native: Any) -> Any:
             tensor = self._adapter.tensor(native)
             eps = epsilon_of(tensor.dtype)
-            honest = eps == epsilon_of("float32") and not tensor.differentiable and not _is_whole(tensor.view())
+            honest = eps == epsilon_of("float32") and not tensor.differentiable and not is_whole(tensor.view())
             return super(DisturbingKernels, self)._moved(tensor, eps / 2) if honest else native
 
         found: tuple[tuple[Any, ...], dict[str, Any]] = map_leaves(arguments, self._adapter.is_tensor, moved)
@@ -104,7 +104,7 @@ class DisturbingKernels(Disturbing):
         exact. A mask of them is multiplied by a number so large that what is off by an epsilon would be all there is.
         """
         eps, own, values = epsilon_of("float32"), epsilon_of(made.dtype), made.view()
-        if not 0.0 < own < eps or _is_whole(values):
+        if not 0.0 < own < eps or is_whole(values):
             return 0.0
         if not _is_held(values, "float32") or _is_held(values, "bfloat16"):
             return 0.0
@@ -182,11 +182,6 @@ class Typing(OwnFunctions):
     def _floating(self, value: Any) -> set[str]:
         types = (self._adapter.tensor(native).dtype for _, native in leaves(value, self._adapter.is_tensor))
         return {dtype for dtype in types if epsilon_of(dtype)}
-
-
-def _is_whole(values: Array) -> bool:
-    """Return whether all values are whole numbers, as a mask's are."""
-    return np.array_equal(values, values.round())
 
 
 def _is_held(values: Array, dtype: str) -> bool:

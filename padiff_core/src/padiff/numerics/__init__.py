@@ -47,11 +47,13 @@ from padiff.numerics._rounding import (
     VANISHES,
     Threshold,
     disturbances,
+    disturbed,
     epsilon,
     epsilon_of,
     epsilon_of_number,
     is_coarse,
     is_suspect,
+    is_whole,
     narrowest,
     relative,
 )

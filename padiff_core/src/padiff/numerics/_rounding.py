@@ -278,6 +278,23 @@ def narrowest(few: Array) -> str | None:
     return name if np.mean(needed == needed.max()) > _LAST else None
 
 
+def disturbed(values: Array, share: float, seed: tuple[int, int]) -> Array:
+    """Return values of which each is moved by a random share of up to so much, one way or the other."""
+    work: Any = np.float64 if values.dtype == np.float64 else np.float32
+    exact: Array = values.astype(work, copy=False)
+    moved: Array = np.random.Generator(np.random.SFC64(seed)).random(values.shape, work)
+    moved -= 0.5
+    moved *= 2 * share
+    moved *= exact
+    moved += exact
+    return moved.astype(values.dtype, copy=False)
+
+
+def is_whole(values: Array) -> bool:
+    """Return whether all values are whole numbers, as a mask's are."""
+    return np.array_equal(values, values.round())
+
+
 def is_coarse(eps: float) -> bool:
     """Return whether a type is so narrow that its rounding hides faults: every difference is settled in float64."""
     return eps > _COARSE

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
-
-import numpy as np
 
 from padiff.adapter import Model, handed_on
 from padiff.kinds import computes, is_in_place
-from padiff.numerics import epsilon_of
+from padiff.numerics import disturbed, epsilon_of, is_whole
 from padiff.pytree import map_leaves
 
 Differentiate = Callable[[Any], list[tuple[Any, Any | None]]]
@@ -23,16 +22,14 @@ def with_noise(model: Model, differentiate: Differentiate, noise: tuple[float, i
     """
     if noise is None:
         return differentiate
-    (share, draw), busy = noise, [False]
-    random = np.random.default_rng(draw)
+    (share, draw), taken, busy = noise, count(), [False]
 
     def moved(_: str, native: Any) -> Any:
         tensor = model.adapter.tensor(native)
         if not epsilon_of(tensor.dtype) or tensor.dtype[0] == "c":
             return native
-        values = tensor.numpy().astype(np.float64)
-        whole = np.array_equal(values, values.round())
-        return native if whole else tensor.swapped(values * (1.0 + random.uniform(-share, share, values.shape)))
+        values = tensor.view()
+        return native if is_whole(values) else tensor.swapped(disturbed(values, share, (draw, next(taken))))
 
     def intercept(function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not busy[0] and computes(name) and not is_in_place(name):
@@ -43,8 +40,8 @@ def with_noise(model: Model, differentiate: Differentiate, noise: tuple[float, i
                 busy[0] = False
         return handed_on(function, args, kwargs)
 
-    def disturbed(output: Any) -> list[tuple[Any, Any | None]]:
+    def with_noisy_loss(output: Any) -> list[tuple[Any, Any | None]]:
         with model.intercept_operations(intercept):
             return differentiate(output)
 
-    return disturbed
+    return with_noisy_loss

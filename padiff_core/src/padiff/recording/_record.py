@@ -12,7 +12,7 @@ import numpy as np
 
 from padiff.adapter import Adapter, Model, Module, Tensor, as_it_is, recomputed
 from padiff.errors import BackwardError, ForwardError, InputError, PadiffError
-from padiff.numerics import Array, epsilon_of, is_array, is_float, sample
+from padiff.numerics import disturbed, epsilon_of, is_array, is_float, sample
 from padiff.progress import call_ended
 from padiff.pytree import Memo, copied, leaves
 from padiff.recording._describe import SettingsReader, parameter_record, plain
@@ -86,20 +86,8 @@ class _Disturber(Recorder):
         for index, tensor in enumerate(tensors):
             eps = epsilon_of(tensor.dtype)
             if eps and tensor.dtype[0] != "c":
-                found[index] = tensor.swapped(_moved(tensor.view(), eps, (call.index, index)))
+                found[index] = tensor.swapped(disturbed(tensor.view(), eps, (call.index, index)))
         return found
-
-
-def _moved(values: Array, eps: float, seed: tuple[int, int]) -> Array:
-    """Return values of which each is moved by a random share of up to ``eps``, one way or the other."""
-    work: Any = np.float64 if values.dtype == np.float64 else np.float32
-    exact: Array = values.astype(work, copy=False)
-    moved: Array = np.random.Generator(np.random.SFC64(seed)).random(values.shape, work)
-    moved -= 0.5
-    moved *= 2 * eps
-    moved *= exact
-    moved += exact
-    return moved.astype(values.dtype, copy=False)
 
 
 class _Bystander(Recorder):

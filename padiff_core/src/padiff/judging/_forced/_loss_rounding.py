@@ -48,8 +48,8 @@ class LossRounding:
     def sent_otherwise(self) -> bool:
         """Return whether the gradients of the outputs tell, in float64, that losses are other functions.
 
-        What they hold may be rounded there. Gradients of 102 right ports were apart by at most 0.64 times what a
-        disturbance moves them by, where the loss, one number, was by up to 2.6 times.
+        What they hold may be rounded there: by up to 0.64 times what a disturbance makes of the gradients of 102 right
+        ports, where the loss, one number, is off by up to 2.6 times.
         """
         ours, theirs = (self._run(index, "float64") for index in (0, 1))
         if ours is None or theirs is None:
@@ -99,7 +99,7 @@ def ruling_on_sent(check: Check, rounding: LossRounding) -> Ruling:
     """Rule on a gradient that a loss sends to an output: it is precision where it is no more than rounding makes."""
     apart = check.difference
     narrow = check.close is None and apart.rel_l2 <= ACCUMULATED(epsilon_of(check.spot.candidate.dtype))
-    gross = GROSS(max(epsilon_of(leaf.dtype) for leaf in (check.spot.reference, check.spot.candidate)))
-    narrow = narrow or (apart.rel_l2 <= gross and apart.rel_l2 <= rounding.gradient())
+    if not narrow and apart.rel_l2 <= GROSS(epsilon_of(check.spot.reference.dtype, check.spot.candidate.dtype)):
+        narrow = apart.rel_l2 <= rounding.gradient() and not rounding.sent_otherwise()
     told = Evidence("narrow_gradient" if narrow else "loss_gradient")
     return Ruling(Verdict.PRECISION if narrow else Verdict.DIFFERS, Figures.of(apart), (told,))
