@@ -10,7 +10,7 @@ import pytest
 import padiff
 from padiff.adapter import handed_on
 from padiff.plugins import adapter_for
-from padiff.recording import internal_errors
+from padiff.recording import expected, internal_errors
 from padiff.recording._frames import own_line
 from padiff.testing.toy import rows
 
@@ -90,6 +90,32 @@ def test_an_adapter_that_fails_outside_of_a_run_is_named_too(monkeypatch: pytest
         padiff.diff(Net(), Net(), (numbers(),))
     with pytest.raises(TypeError, match="no option"):
         padiff.diff(Net(), Net(), (numbers(),), atol=1)
+
+
+@pytest.mark.parametrize(
+    ("part", "slip"),
+    [
+        ("padiff.forcing._replay._held_by", lambda x: x * 1.1),
+        ("padiff.forcing._bench.ReplayRequest", lambda x: x * 1.1),
+        ("padiff.recording._record._Bystander", lambda x: (x, 0.8)),
+    ],
+)
+def test_a_run_that_is_only_tried_fails_loudly_too(monkeypatch: pytest.MonkeyPatch, part: str, slip: Any) -> None:
+    """What a model or a framework lacks is no error there, and a failure of padiff's own was none."""
+    models = Net(lambda x: (x, 0.7)) if part.endswith("Bystander") else Net(), Net(slip)
+    assert not padiff.diff(*models, (numbers(),)).aligned
+    monkeypatch.setattr(part, None)
+    with pytest.raises(padiff.InternalError, match="failed itself: TypeError at "):
+        padiff.diff(*models, (numbers(),))
+
+
+def test_what_an_adapter_does_may_raise_for_its_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A framework's function that has no kernel raises in the line of an adapter that calls it."""
+    adapter = adapter_for(Net())
+    monkeypatch.setattr(type(adapter), "own", (__file__,))
+    with pytest.raises(padiff.InternalError) as caught, internal_errors(adapter):
+        int("one")
+    expected(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from padiff.forcing._masks import is_added_mask
 from padiff.forcing._messages import Replayed, ReplayRequest, Slotted
 from padiff.forcing._side import Side
 from padiff.numerics import Array, is_float, root_mean_square
+from padiff.recording import expected
 from padiff.trace import Call, Key, Leaf, Trace
 
 Reader = Callable[[Replayed, bool], Array | None]
@@ -81,7 +82,8 @@ class Bench:
         """
         try:
             return self.run(pair, ours, truth, **condition)
-        except Exception:
+        except Exception as error:
+            expected(error)
             return None
 
     def run(
@@ -113,7 +115,7 @@ class Bench:
         those of them give that compute in a narrower type, in so many a draw. ``uncast`` leaves out casts to narrower
         types of an epsilon up to that, without which the code of a call may not run in a wider one; ``narrowing`` lets
         functions without a kernel there compute in float32. ``settings`` are hyper-parameters to set for the run, by
-        the path of the module below the call's; raises `LookupError` where one cannot be set. ``shown`` are calls
+        the path of the module below the call's; raises `NotOffered` where one cannot be set. ``shown`` are calls
         without counterpart below it of which what they take and give is asked for, ``put`` what is put in its place.
         ``thawed`` lets frozen parameters get gradients too; ``swapping`` leaves wrong tensors as they are for whoever
         takes them next.

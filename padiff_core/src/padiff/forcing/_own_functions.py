@@ -11,6 +11,7 @@ import numpy as np
 
 from padiff.adapter import Adapter, Hook, Listener, Model, Tensor, handed_on
 from padiff.adapter.dtypes import wider
+from padiff.errors import NotOffered
 from padiff.kinds import computes, is_in_place, short_name
 from padiff.numerics import Array, epsilon_of, in_reals, is_whole, numpy_dtype
 from padiff.pytree import leaves, map_leaves
@@ -29,9 +30,9 @@ class OwnFunctions(OwnCode):
 
     @contextmanager
     def within(self, model: Model) -> Iterator[None]:
-        """Intercept a model's functions within; raise `LookupError` where its framework's cannot be."""
+        """Intercept a model's functions within; raise `NotOffered` where its framework's cannot be."""
         if "operations" not in self._adapter.capabilities:
-            raise LookupError(self._adapter.name)
+            raise NotOffered(self._adapter.name)
         with model.intercept_operations(self._intercept):
             yield
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from padiff.adapter import Adapter, Model, Module, Tensor
 from padiff.alignment import Pair
+from padiff.errors import NotOffered, PadiffError
 from padiff.forcing._checks import Observed
 from padiff.forcing._forcer import Forcer
 from padiff.forcing._messages import Replayed, ReplayRequest, Slotted
@@ -32,7 +33,7 @@ def replay(live: Live, request: ReplayRequest) -> Replayed:
     changed = live.changed(call)
     if changed:
         msg = f"its {', '.join(changed)} is another one now than it was at this call"
-        raise RuntimeError(msg)
+        raise PadiffError(msg)
     adapter = live.adapter
     model = wrapped(adapter, live.native(call), call)
     observed = Observed()
@@ -115,7 +116,7 @@ def _held_by(model: Model, call: Call) -> tuple[dict[str, Array], dict[str, Arra
 
 @contextmanager
 def _set(module: Module, wanted: Mapping[str, Any]) -> Iterator[None]:
-    """Let a module have other hyper-parameters within. Raises `LookupError` where one is no attribute of it.
+    """Let a module have other hyper-parameters within. Raises `NotOffered` where one is no attribute of it.
 
     Of the spellings that an attribute may have, the one is taken that the table reads as what is wanted.
     """
@@ -123,9 +124,9 @@ def _set(module: Module, wanted: Mapping[str, Any]) -> Iterator[None]:
     before: dict[str, Any] = {}
     try:
         for name, value in wanted.items():
-            setting = rules[name]
-            if not isinstance(setting.read, str):
-                raise LookupError(name)
+            setting = rules.get(name)
+            if setting is None or not isinstance(setting.read, str):
+                raise NotOffered(name)
             held = before.setdefault(setting.read, getattr(native, setting.read))
             spellings = [value, not held] if isinstance(held, bool) else [value]
             for one in spellings:
@@ -133,7 +134,7 @@ def _set(module: Module, wanted: Mapping[str, Any]) -> Iterator[None]:
                 if plain(setting.value(native)) == value:
                     break
             else:
-                raise LookupError(name)
+                raise NotOffered(name)
         yield
     finally:
         for attribute, value in before.items():

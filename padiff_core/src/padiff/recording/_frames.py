@@ -20,6 +20,7 @@ from padiff.trace import Frame
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _MODELS = os.path.join(_HERE, "testing", "")
 """The conformance suite brings models: to an adapter these are a user's."""
+_FOR_ADAPTERS = os.path.join(_HERE, "adapter", "")
 _NUMPY = os.path.join(os.path.dirname(np.__file__), "")
 _TOOLS = (_NUMPY, os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")
 """Where Python's own library and numpy lie."""
@@ -110,6 +111,19 @@ def own_line(error: BaseException, adapters: Collection[Adapter], *, core: bool 
     What `handed_on` calls is others' code; so is what ran in another process, which has told already. Without ``core``
     adapters alone count: the core also raises on purpose what is no `PadiffError`.
     """
+    own = tuple(prefix for adapter in adapters for prefix in adapter.own)
+    return _line_in(error, (*own, _HERE) if core else own, (_MODELS,))
+
+
+def core_line(error: BaseException) -> str | None:
+    """Return ``file:line`` where the core itself raised an error, not what it does for adapters; None where others did.
+
+    Functions of a framework raise in the line of an adapter that calls them, for what they do not offer.
+    """
+    return _line_in(error, (_HERE,), (_MODELS, _FOR_ADAPTERS))
+
+
+def _line_in(error: BaseException, own: tuple[str, ...], others: tuple[str, ...]) -> str | None:
     if isinstance(error, (RemoteError, MemoryError)) or "OutOfMemory" in type(error).__name__:
         return None
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
@@ -118,8 +132,7 @@ def own_line(error: BaseException, adapters: Collection[Adapter], *, core: bool 
     if not frames or frames[-1][0] is handed_on.__code__:
         return None
     code, line = frames[-1]
-    own = tuple(prefix for adapter in adapters for prefix in adapter.own) + ((_HERE,) if core else ())
-    mine = code.co_filename.startswith(own) and not code.co_filename.startswith(_MODELS)
+    mine = code.co_filename.startswith(own) and not code.co_filename.startswith(others)
     return f"{code.co_filename}:{line}" if mine else None
 
 

@@ -10,7 +10,7 @@ from padiff._version import __version__
 from padiff.adapter import Adapter
 from padiff.errors import InternalError, PadiffError
 from padiff.plugins import loaded
-from padiff.recording._frames import own_line
+from padiff.recording._frames import core_line, own_line
 
 
 @contextmanager
@@ -28,14 +28,31 @@ def internal_errors(adapter: Adapter | None = None) -> Iterator[None]:
         line = own_line(error, adapters, core=adapter is not None)
         if line is None:
             raise
-        home = "padiff" if adapter is None else f"padiff, or its {adapter.name} adapter,"
-        msg = (
-            f"{home} failed itself: {type(error).__name__} at {line}: {error}\n"
-            f"With {_versions(adapters)}. This says nothing of the model.\n"
-            "Hint: please report it, with these lines and the traceback (--traceback on the command line); another "
-            "version of the framework may work: see docs/versions.md."
-        )
-        raise InternalError(msg) from error
+        raise _internal(error, line, adapters, adapter) from error
+
+
+def expected(error: Exception) -> None:
+    """Let an error pass that a run may raise for what a model or a framework lacks; raise `InternalError` for others.
+
+    These are the core's own. What an adapter does may raise for its framework: that passes.
+    """
+    cause = error.__cause__ if isinstance(error, InternalError) else error
+    line = None if cause is None or isinstance(cause, PadiffError) else core_line(cause)
+    if line is not None:
+        raise error if cause is not error else _internal(error, line, loaded()) from error
+
+
+def _internal(
+    error: Exception, line: str, adapters: Collection[Adapter], adapter: Adapter | None = None
+) -> InternalError:
+    home = "padiff" if adapter is None else f"padiff, or its {adapter.name} adapter,"
+    msg = (
+        f"{home} failed itself: {type(error).__name__} at {line}: {error}\n"
+        f"With {_versions(adapters)}. This says nothing of the model.\n"
+        "Hint: please report it, with these lines and the traceback (--traceback on the command line); another "
+        "version of the framework may work: see docs/versions.md."
+    )
+    return InternalError(msg)
 
 
 def _versions(adapters: Collection[Adapter]) -> str:

@@ -10,7 +10,7 @@ import attrs
 
 from padiff.forcing import Side
 from padiff.judging._forced._wholes import Runs
-from padiff.recording import Task
+from padiff.recording import Task, expected
 from padiff.trace import Trace, ValueStore, temporary_store
 
 Sides = tuple[Side, Side]
@@ -33,7 +33,8 @@ def tried(run: Callable[[], Trace]) -> Trace | None:
     """Return what a run gives, None where the model does not run so."""
     try:
         return run()
-    except Exception:  # a kernel without float64, a model without evaluation mode: another way is taken
+    except Exception as error:  # a kernel without float64, a model without evaluation mode: another way is taken
+        expected(error)
         return None
 
 
