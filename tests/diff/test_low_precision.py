@@ -358,6 +358,11 @@ def advantage(y: torch.Tensor, gained: torch.Tensor) -> torch.Tensor:
     return (torch.softmax(y, -1) * (gained - gained.mean())).sum(-1).mean()
 
 
+def divergence(y: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    logs = (F.log_softmax(one, -1) for one in (y, wanted))
+    return F.kl_div(*logs, log_target=True, reduction="batchmean")
+
+
 def masked(y: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     """A column is masked by a number so large that, were it off by an epsilon, nothing else would count."""
     return torch.logsumexp(y - (1 - y.new_tensor([1, 1, 1, 0])) * 1e4, -1).mean()
@@ -372,6 +377,8 @@ def masked(y: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
         (cosine, (torch.bfloat16, torch.bfloat16), 0),
         (advantage, (torch.float32, torch.float16), 3),
         (masked, (torch.float32, torch.bfloat16), 2),
+        (divergence, (torch.float32, torch.float16), 4),
+        (divergence, (torch.float32, torch.bfloat16), 2),
     ],
 )
 @pytest.mark.parametrize(("share", "sent"), [(1.0, 1.0), (2.0, 2.0), (1.0, 1.05)])
@@ -390,7 +397,7 @@ def test_a_loss_of_what_is_nearly_the_same_may_be_mostly_rounding(
         torch.manual_seed(seed)
         models.append(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4)).to(dtype))
     inputs = [given.to(torch.bfloat16 if torch.bfloat16 in types else torch.float16).to(dtype) for dtype in types]
-    aimed = models[0](inputs[0]).detach().float() + 0.1 * near if loss is cosine else gained
+    aimed = models[0](inputs[0]).detach().float() + 0.1 * near if loss in (cosine, divergence) else gained
     held = [aimed.to(dtype) for dtype in types]
     losses = (lambda y: loss(y, held[0]), lambda y: otherwise(loss(y, held[1])))
     report = padiff.diff(*models, (inputs[0],), candidate_inputs=(inputs[1],), loss=losses)

@@ -11,17 +11,15 @@ from padiff.kinds import computes, is_in_place
 from padiff.numerics import disturbed, epsilon_of, is_whole
 from padiff.pytree import map_leaves
 
-Differentiate = Callable[[Any], list[tuple[Any, Any | None]]]
+Loss = Callable[[Any], Any]
 
 
-def with_noise(model: Model, differentiate: Differentiate, noise: tuple[float, int] | None) -> Differentiate:
-    """Return what tells where backward starts, each function of whose loss takes floating values that are a bit off.
+def with_noise(model: Model, loss: Loss, noise: tuple[float, int]) -> Loss:
+    """Return a loss of which each function takes floating values that are a bit off.
 
-    The ``noise`` is by what share of each element at most, and the number of the draw; None for none. Whole numbers
-    stay, which every type holds: a mask's. Raises `NotOffered` where a framework's functions cannot be intercepted.
+    The ``noise`` is by what share of each element at most, and the number of the draw. Whole numbers stay, which every
+    type holds: a mask's. Raises `NotOffered` where a framework's functions cannot be intercepted.
     """
-    if noise is None:
-        return differentiate
     (share, draw), taken, busy = noise, count(), [False]
 
     def moved(_: str, native: Any) -> Any:
@@ -40,8 +38,8 @@ def with_noise(model: Model, differentiate: Differentiate, noise: tuple[float, i
                 busy[0] = False
         return handed_on(function, args, kwargs)
 
-    def with_noisy_loss(output: Any) -> list[tuple[Any, Any | None]]:
+    def noisy(output: Any) -> Any:
         with model.intercept_operations(intercept):
-            return differentiate(output)
+            return loss(output)
 
-    return with_noisy_loss
+    return noisy

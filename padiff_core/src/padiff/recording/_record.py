@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+import attrs
 import numpy as np
 
 from padiff.adapter import Adapter, Model, Module, Tensor, as_it_is, recomputed
@@ -117,6 +118,8 @@ def record(
     what replays of its calls need; ``rewritten`` tells which weights the run changed. The model comes back as it was,
     but for these. Raises `ForwardError` where the model does, `InputError` where the inputs do not fit its signature.
     """
+    if task.loss is not None and task.loss_noise is not None:
+        task = attrs.evolve(task, loss=with_noise(model, task.loss, task.loss_noise))
     trace = Trace(store)
     kind = _Bystander if task.ends else _Disturber if task.disturbed else Recorder
     recorder = kind(model.adapter, trace, values=values, gradients=values and task.backward, live=live)
@@ -139,7 +142,7 @@ def record(
         if task.narrowing:
             stack.enter_context(model.adapter.narrowing())
         follower = Follower(model, recorder) if task.flow and plain_model(model) is model else None
-        differentiate = with_noise(model, differentiator(model.adapter, task, note_loss), task.loss_noise)
+        differentiate = differentiator(model.adapter, task, note_loss)
         before, times = model.adapter.random_state(), recomputed()
         output = guarded_run(model, task, recorder, differentiate, backward=backward, follower=follower)
         trace.sampled = None if before is None else before != model.adapter.random_state()
