@@ -284,8 +284,41 @@ class MixedByHand(paddle.nn.Layer):
         return self.out(paddle.tanh(q * k) + v)
 
 
+class MixedInParts(paddle.nn.Layer):
+    """The same with rows of its own for each of the three, behind one projection or behind three."""
+
+    packed = True
+
+    def __init__(self, fault: bool) -> None:
+        super().__init__()
+        sizes = [3 * WIDTH] if self.packed else [WIDTH] * 3
+        self.layers = paddle.nn.LayerList([paddle.nn.Linear(WIDTH, size) for size in sizes])
+        self.out, self.fault = paddle.nn.Linear(WIDTH, WIDTH), fault
+        for name in "qkv":
+            self.add_parameter(f"{name}_steps", self.create_parameter([3, WIDTH]))
+            self.add_parameter(f"{name}_shift", self.create_parameter([WIDTH]))
+
+    def forward(self, x: Any) -> Any:
+        given = [layer(x) for layer in self.layers]
+        both = zip("qkv", given if len(given) > 1 else given[0].chunk(3, -1), strict=True)
+        q, k, v = (self._mixed(name, x) for name, x in both)
+        return self.out(paddle.tanh(q * k) + v)
+
+    def _mixed(self, name: str, x: Any) -> Any:
+        x = paddle.nn.functional.pad(x, [0, 0, 2, 0, 0, 0])
+        steps, shift = (getattr(self, f"{name}_{one}") for one in ("steps", "shift"))
+        late = self.fault and name == "v"
+        return sum(x[:, i : i + 5] * steps[2 if late and i else i] for i in range(3)) + shift
+
+
+class MixedInPartsApart(MixedInParts):
+    """The same behind three projections."""
+
+    packed = False
+
+
 @pytest.mark.parametrize("fault", [False, True], ids=["right", "wrong"])
-@pytest.mark.parametrize("candidate", [MixedApart, MixedByHand])
+@pytest.mark.parametrize("candidate", [MixedApart, MixedByHand, MixedInParts, MixedInPartsApart])
 def test_a_convolution_of_each_channel_goes_with_what_is_packed_in_front(candidate: Any, fault: bool) -> None:
     """One behind a packed projection is those behind the others; its kernel may lie as rows of channels, too."""
     report = padiff.diff(Mixed(), candidate(fault), X)

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from padiff.grouping import grouped
-from padiff.kinds import PRODUCTS
+from padiff.kinds import CONVOLUTIONS, PRODUCTS
 from padiff.parameters._graph import Graph
 from padiff.parameters._units import Held, HeldUnit
 from padiff.paths import parent
@@ -28,6 +28,12 @@ Group = tuple[HeldUnit, ...]
 def is_map(unit: HeldUnit) -> bool:
     """Return whether each row of the weight is a map of all input channels by itself."""
     return unit.kind in PRODUCTS and "weight" in unit.roles and settings_of(unit).get("groups", 1) == 1
+
+
+def takes_channels_apart(unit: HeldUnit) -> bool:
+    """Return whether a unit is a convolution of each channel by itself."""
+    weight = unit.roles.get("weight") if unit.kind in CONVOLUTIONS else None
+    return weight is not None and (settings_of(unit).get("groups"),) == weight.shape[:1]
 
 
 def as_maps(unit: HeldUnit, *, split: bool = False) -> Iterator[HeldUnit]:

@@ -12,7 +12,7 @@ import attrs
 
 from padiff.grouping import grouped
 from padiff.parameters._correspondence import Correspondence, Packed
-from padiff.parameters._groups import Group
+from padiff.parameters._groups import Group, takes_channels_apart
 from padiff.parameters._packing import Packing, extent
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._shapes import bare
@@ -32,7 +32,7 @@ def with_joined(known: Correspondence, flows: tuple[Flow, Flow]) -> Corresponden
     left = known.left
     if not all(left):
         return known
-    every = (_alone(*one, axes=_MOST_AXES + 1) for one in zip(known.sides, flows, left, strict=True))
+    every = (_alone(*one, axes=_MOST_AXES + 1, apart=True) for one in zip(known.sides, flows, left, strict=True))
     free = [[_flat(unit) or unit for unit in some] for some in every]
     found = [*_joined(*free, ours=True), *_joined(*free[::-1], ours=False)]
     packed = [Packed.of(one) for one in found]
@@ -108,14 +108,20 @@ def _as_one(pieces: Units) -> HeldUnit:
     return HeldUnit(pieces[0].module, "", None, {piece.name: piece.roles["weight"] for piece in pieces})
 
 
-def _alone(units: Units, flow: Flow, left: set[str], axes: int = _MOST_AXES) -> Iterator[HeldUnit]:
-    """Yield a unit of each parameter without counterpart that no layer's rule speaks of, in execution order."""
+def _alone(
+    units: Units, flow: Flow, left: set[str], axes: int = _MOST_AXES, *, apart: bool = False
+) -> Iterator[HeldUnit]:
+    """Yield a unit of each parameter without counterpart that no layer's rule speaks of, in execution order.
+
+    And of those of layers that take each channel ``apart``: code does that with rows of numbers.
+    """
     ranks = {path: rank for rank, path in enumerate(flow.takes)}
     found = [
         (min(ranks.get(path, len(ranks)) for path in held.parameter.paths), unit, role, held)
         for unit in units
         for role, held in unit.roles.items()
-        if len(bare(held.shape)) <= axes and held.parameter.path in left and (unit.loose or _is_table(unit))
+        if len(bare(held.shape)) <= axes and held.parameter.path in left
+        if unit.loose or _is_table(unit) or (apart and takes_channels_apart(unit))
         if not held.parameter.buffer and held.part.permuted and held.part.transpose is None
     ]
     for _, unit, role, held in sorted(found, key=lambda one: one[0]):
@@ -165,8 +171,13 @@ def _by_columns(whole: HeldUnit, group: Units, *, ours: bool) -> Packing | None:
     matrices = [one for one in flat if one is not None and len(one.roles["weight"].shape) == 2]
     if held is None or len(held.roles["weight"].shape) != 2:
         return None
-    members = _filling(held.roles["weight"].shape, matrices, along=1)
-    return Packing(((held,),), members, ours, along=1, layers=False) if members else None
+    weight = held.roles["weight"]
+    for one in (weight, weight.lying(transpose=(1, 0))):
+        members = _filling(one.shape, matrices, along=1)
+        if members:
+            lying = attrs.evolve(held, roles={"weight": one})
+            return Packing(((lying,),), members, ours, along=1, layers=False)
+    return None
 
 
 def _flat(unit: HeldUnit) -> HeldUnit | None:

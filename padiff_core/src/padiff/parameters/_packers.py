@@ -9,7 +9,6 @@ from functools import partial
 
 import attrs
 
-from padiff.kinds import CONVOLUTIONS
 from padiff.parameters._graph import Graph
 from padiff.parameters._groups import (
     TABLE,
@@ -25,6 +24,7 @@ from padiff.parameters._groups import (
     side_by_side,
     stripes,
     tables,
+    takes_channels_apart,
 )
 from padiff.parameters._packing import Packing
 from padiff.parameters._shapes import bare
@@ -313,7 +313,6 @@ def _norm_behind(unit: HeldUnit, graph: Graph, free: Set[HeldUnit]) -> HeldUnit 
     if len(takers) != 1 or takers[0] >= len(graph.units):
         return None
     behind = graph.units[takers[0]]
-    apart = (settings_of(behind).get("groups"),) == channels if behind.kind in CONVOLUTIONS else False
-    shapes = [held.shape[:1] if apart else held.shape for held in behind.roles.values()]
+    shapes = [held.shape[:1] if takes_channels_apart(behind) else held.shape for held in behind.roles.values()]
     fits = behind.kind is not None and all(shape == channels for shape in shapes)
     return behind if fits and behind in free else None
