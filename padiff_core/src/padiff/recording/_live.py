@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from padiff.adapter import Adapter, Model, Module, Parameter, Tensor
+from padiff.errors import PadiffError
 from padiff.numerics import Array, epsilon, epsilon_of
 from padiff.recording._describe import SettingsReader
 from padiff.trace import Call, Key, ModuleRecord
@@ -121,12 +122,18 @@ class Live:
 
     def arguments(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return a call's arguments, each tensor replaced by a `Slot`."""
-        known = self._called[call.key]
+        known = self._known(call)
         return known.args, known.kwargs
 
     def ambient(self, call: Call) -> AbstractContextManager[None]:
         """Return the mode in which the framework computed at a call."""
-        return self._called[call.key].ambient()
+        return self._known(call).ambient()
+
+    def _known(self, call: Call) -> _Called:
+        if call.key not in self._called:  # given other values, a router may send nothing to an expert
+            msg = f"{call.path or 'the model'} (call {call.ordinal + 1}) was not called in the last run"
+            raise PadiffError(msg)
+        return self._called[call.key]
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
         """Overwrite parameters or buffers, and keep what their dtype is too narrow for."""
