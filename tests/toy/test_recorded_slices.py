@@ -289,3 +289,87 @@ def test_batches_of_several_sizes_are_cut_each_by_itself(tmp_path: Path, turned:
     report = padiff.compare(tmp_path / "a", tmp_path / "b")
     assert report.aligned is (weight == 1), report
     assert [one.phase for one in report.sources] == [Phase.LOSS] * (weight > 1), report
+
+
+class Reader(rows.Module):
+    """A reader of texts: a layer on each word, one on each place, and a head of what the words of a text make."""
+
+    def __init__(self, slope: float, first: int, *, joined: bool) -> None:
+        self.first = first
+        self.word, self.place, self.head = rows.Linear(SIZE, SIZE), rows.Linear(1, SIZE), Head(slope)
+        self.joined = joined
+
+    def forward(self, words: Any, mask: Any) -> Any:
+        places = self.place(
+            rows.Tensor(np.arange(self.first, self.first + words.shape[1], dtype=np.float32)[:, None] / 8)
+        )
+        words = functional.tanh(self.word(words) + places)
+        words = words + (words * mask).sum(1).reshape(-1, 1, SIZE) / mask.sum(1).reshape(-1, 1, 1)
+        made = self.head(words.reshape(-1, SIZE) if self.joined else words)
+        return made.reshape(*words.shape[:2], 2)
+
+
+def read(
+    folder: Path, parts: int, *, joined: bool = False, slope: float = 1.0, own: bool = False, first: int = 0
+) -> None:
+    """Train on texts in so many parts, each padded to its longest text; each with a mean of its ``own``, by a slip.
+
+    Places are counted from the ``first`` one.
+    """
+    np.random.seed(0)
+    net, rng = Reader(slope, first, joined=joined), np.random.default_rng(1)
+    optimizer = rows.SGD(net.parameters(), 0.1)
+    with padiff.record(net, folder, optimizer=optimizer) as recorder:
+        for lengths in ([5, 3, 2, 4], [2, 4, 2, 5]):
+            texts = [rng.standard_normal((length, SIZE)).astype(np.float32) for length in lengths]
+            texts[2] = texts[1][: lengths[2]]  # one text begins with another, which comes first
+            optimizer.clear()
+            total = 0.0
+            for part in reversed(range(parts)):
+                some = texts[part * BATCH // parts : (part + 1) * BATCH // parts]
+                longest = max(map(len, some))
+                words, mask = (
+                    np.zeros((len(some), longest, SIZE), np.float32),
+                    np.zeros((len(some), longest, 1), np.float32),
+                )
+                for row, text in enumerate(some):
+                    words[row, : len(text)], mask[row, : len(text)] = text, 1.0
+                count = np.float32(mask.sum() * parts if own else sum(lengths))
+                y = net(rows.Tensor(words), rows.Tensor(mask))
+                loss = (y * y * rows.Tensor(mask)).sum() / count
+                loss.backward()
+                total += float(loss.data)
+            optimizer.step()
+            recorder.step(total)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("parts", "joined"), [(2, False), (2, True), (4, True)])
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [
+        ({}, None),
+        ({"slope": 1.1}, (Phase.FORWARD, "head")),
+        ({"first": 1}, (Phase.FORWARD, "")),
+        ({"own": True}, (Phase.BACKWARD, "")),
+    ],
+)
+def test_parts_may_pad_their_texts_to_lengths_of_their_own(
+    tmp_path: Path, fault: dict[str, Any], place: Any, parts: int, joined: bool, turned: bool
+) -> None:
+    """The inputs themselves differed, and nothing else was compared."""
+    read(tmp_path / "whole", 1, joined=joined)
+    read(tmp_path / "parts", parts, joined=joined, **fault)
+    report = padiff.compare(*(tmp_path / name for name in ("whole", "parts")[:: -1 if turned else 1]))
+    assert [(one.phase, one.candidate.path or "") for one in report.sources] == [place] * (place is not None), report
+    assert report.aligned is (place is None), report
+    assert [note.data["count"] for note in report.notes if note.kind == "slices"] == [parts], report
+    if "own" in fault:
+        assert "of each micro-batch the backward pass starts from a multiple of its own" in str(report.sources[0].cause)
+
+
+def test_what_a_part_lacks_is_no_padding() -> None:
+    """A script that cuts its texts off is none that pads them otherwise."""
+    for ends, count in (((0, 0), 2), ((0, 3), 0), ((3, 6), 0)):
+        whole = np.array([[1, 2, ends[0]], [4, 5, ends[1]]])
+        assert _cut_calls._padded_apart(whole, [whole[:1, :2], whole[1:, :2]])[0] == count

@@ -42,13 +42,20 @@ class Share:
     """Whether it holds what is of earlier parts, too, whose gradient is theirs (a cache)."""
     dropped: bool = False
     """Whether it is one place of the axis, and has no such axis itself: a time step that is called by itself."""
+    lengths: tuple[int, int] = (0, 0)
+    """To which length it pads its rows (to the longest text of its own), and to which the whole does; 0 where alike."""
+    padded: tuple[int, ...] = ()
+    """The axes that are as long; that of the rows, where rows and what is padded are joined in one."""
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the part."""
         if self.dropped:
             return (*shape[: self.axis], *shape[self.axis + 1 :])
         parts = 1 if self.rows is None else len(self.rows)
-        return (*shape[: self.axis], shape[self.axis] // self.count * parts, *shape[self.axis + 1 :])
+        step = self.lengths[0] if self.axis in self.padded else shape[self.axis] // self.count
+        whole = (*shape[: self.axis], step * parts, *shape[self.axis + 1 :])
+        shorter = {*self.padded} - {self.axis}
+        return tuple(self.lengths[0] if axis in shorter else size for axis, size in enumerate(whole))
 
     def read(self, array: Array) -> Array:
         """Return the part of a value; a view where it is in one piece."""
@@ -57,9 +64,12 @@ class Share:
         where: Any = slice(rows[0] * step, (rows[-1] + 1) * step)
         if self.scattered:
             where = slice(self.number, None, self.count)
-        elif rows != tuple(range(rows[0], rows[-1] + 1)):
-            where = [row * step + inner for row in rows for inner in range(step)]
-        return array[(*[slice(None)] * self.axis, rows[0] if self.dropped else where)]
+        elif self.axis in self.padded or rows != tuple(range(rows[0], rows[-1] + 1)):
+            inside = self.lengths[0] if self.axis in self.padded else step
+            where = [row * step + inner for row in rows for inner in range(inside)]
+        found: Array = array[(*[slice(None)] * self.axis, rows[0] if self.dropped else where)]
+        shorter = {*self.padded} - {self.axis}
+        return found[tuple(slice(self.lengths[0] if axis in shorter else None) for axis in range(found.ndim))]
 
 
 @attrs.frozen(eq=False)

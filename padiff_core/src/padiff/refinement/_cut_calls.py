@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -157,7 +158,8 @@ def _wholes(ours: Sequence[Call], theirs: Sequence[Call]) -> list[Call]:
 
 def _is_part(part: Call, whole: Call) -> bool:
     """Return whether something that a call is given may be a part of what another one is."""
-    return any(ways(a.shape, b.shape) for a, b in zip(whole.inputs, part.inputs, strict=False))
+    both = [(a.shape, b.shape) for a, b in zip(whole.inputs, part.inputs, strict=False)]
+    return any(ways(*one) or padded_axis(*one) for one in both)
 
 
 def _is_given(whole: Call, part: Call, traces: Traces) -> bool:
@@ -230,15 +232,54 @@ def _cut(root: Call, slices: Sequence[Call], traces: Traces) -> list[Share]:
         known = [one for one in parts if one is not None]
         if whole is None or len(known) < len(slices):
             continue
+        kinds, shares = _padded_apart(whole, known)
+        best = (kinds, shares) if kinds > best[0] else best
         for axis, dropped in set.intersection(*({*ways(whole.shape, one.shape)} for one in known)):
             rows, cut = _rows(whole, known, axis, dropped=dropped)
             kinds, found = _same_rows(rows, [one.astype(whole.dtype) for one in cut])
             if not kinds:
                 kinds, found = 1, _near_rows(rows, cut)
             if kinds > best[0] and sorted(row for part in found for row in part) == list(range(len(rows))):
-                shares = enumerate(found)
-                best = kinds, [Share(axis, k, len(rows), tuple(part), dropped=dropped) for k, part in shares]
+                best = (
+                    kinds,
+                    [Share(axis, k, len(rows), tuple(part), dropped=dropped) for k, part in enumerate(found)],
+                )
     return best[1]
+
+
+def _padded_apart(whole: Array, parts: Sequence[Array]) -> tuple[int, list[Share]]:
+    """Return how many kinds of rows a batch has, and which of them each part has, that pads its own; 0 where none fits.
+
+    Behind what a part holds of its rows the batch holds one number: each is padded to its longest one.
+    """
+    axes = {padded_axis(whole.shape, one.shape) for one in parts} - {0}
+    if len(axes) != 1 or {one.ndim for one in parts} != {whole.ndim} or sum(map(len, parts)) != len(whole):
+        return 0, []
+    (axis,) = axes
+    free = dict(enumerate(np.moveaxis(whole, axis, 1)))
+    pads: set[Any] = set()
+    shares = []
+    for number, part in enumerate(parts):
+        rows, length = [], part.shape[axis]
+        for row in np.moveaxis(part.astype(whole.dtype), axis, 1):
+            begun = ((at, {*one[length:].flat}) for at, one in free.items() if np.array_equal(one[:length], row))
+            at, pad = next((one for one in begun if len(one[1]) < 2), (-1, pads))
+            if at < 0:
+                return 0, []
+            rows.append(at)
+            pads |= pad
+            del free[at]
+        shares.append(Share(0, number, len(whole), tuple(rows), lengths=(length, whole.shape[axis])))
+    return (len({row.tobytes() for row in whole}), shares) if len(pads) == 1 else (0, [])
+
+
+def padded_axis(whole: Sequence[int], part: Sequence[int]) -> int:
+    """Return the axis along which fewer rows of a batch are shorter, too; 0 where there is none, or more."""
+    if len(whole) != len(part) or len(whole) < 2 or part[0] >= whole[0]:
+        return 0
+    shorter = [axis for axis, (a, b) in enumerate(zip(whole, part, strict=True)) if b < a]
+    other = any(b > a for a, b in zip(whole, part, strict=True))
+    return shorter[1] if len(shorter) == 2 and not other else 0
 
 
 def _rows(whole: Array, parts: Sequence[Array], axis: int, *, dropped: bool) -> tuple[Array, list[Array]]:

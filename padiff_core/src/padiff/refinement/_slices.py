@@ -110,7 +110,8 @@ def _division(cut: Cut, alignment: Alignment, traces: Traces, *, alike: bool) ->
     of = {inner.key: share for one, share in zip(slices, shares, strict=True) for inner in one.subtree()}
     known = [(ours, theirs) for ours, theirs in pairs if theirs.key in of and root in (ours, *ours.ancestors())]
     outer = _outer(root, shares[0])
-    ties = [one for both in _by_path(root, slices[0], pairs) or known for one in _ties(both, of[both[1].key], outer)]
+    first = slices[_shortest(shares)]
+    ties = [one for both in _by_path(root, first, pairs) or known for one in _ties(both, of[both[1].key], outer)]
     parts = _shares(ties, shares, outer)
     given = {} if parts is None else _given(root, slices, both, parts)
     if parts is None or not given:
@@ -179,14 +180,22 @@ def _shares(ties: Sequence[Tie], shares: Sequence[Share], outer: int) -> dict[in
     found: dict[int, Share | None] = {}
     for whole, part, what, i, j in ties:
         leaf, other = whole.leaves(what)[i], part.leaves(what)[j]
-        way = _way(leaf.shape, other.shape, shares[0], outer)
+        way = _way(leaf.shape, other.shape, shares[_shortest(shares)], outer)
         if found.setdefault(leaf.token, way) != way:
             return None
-    return {
-        token: [attrs.evolve(_flat(one, way.count // one.count), axis=way.axis, dropped=way.dropped) for one in shares]
-        for token, way in found.items()
-        if way is not None
-    }
+    return {token: [_as(way, one) for one in shares] for token, way in found.items() if way is not None}
+
+
+def _shortest(shares: Sequence[Share]) -> int:
+    """Return the place of the part that pads to the shortest length: the first where each is as long as the batch."""
+    return min(range(len(shares)), key=lambda place: shares[place].lengths)
+
+
+def _as(way: Share, one: Share) -> Share:
+    """Return what of a tensor is of another part than the one that tells which way it is cut."""
+    if way.grown:
+        return attrs.evolve(way, number=one.number, rows=tuple(range(one.lengths[0])))
+    return attrs.evolve(_flat(one, way.count // one.count), axis=way.axis, dropped=way.dropped, padded=way.padded)
 
 
 def _growing(ties: Sequence[Tie], slices: Sequence[Call], parts: dict[int, list[Share]]) -> dict[Place, list[Share]]:
@@ -194,7 +203,7 @@ def _growing(ties: Sequence[Tie], slices: Sequence[Call], parts: dict[int, list[
     found: dict[Place, list[Share]] = {}
     for whole, part, what, i, j in ties:
         leaf, last = whole.leaves(what)[i], _last(part, slices)
-        own = parts.get(leaf.token, [])
+        own = [one for one in parts.get(leaf.token, ()) if not one.grown]
         if own and last is not None and _is_at(last.leaves(what), j, leaf.shape):
             rows = [tuple(sorted(row for one in own[: k + 1] for row in one.rows or ())) for k in range(len(own))]
             found[*whole.key, what, i] = [attrs.evolve(one, rows=rows[one.number], grown=True) for one in own]
@@ -216,6 +225,8 @@ def _way(whole: Sequence[int], part: Sequence[int], share: Share, outer: int) ->
 
     Their axes may lie in another order, and that of the share in one with the ``outer`` places in front of it.
     """
+    if any(share.lengths) and len(whole) == len(part):
+        return _padded_way(whole, part, share)
     places = ways(whole, part) or [(axis, False) for axis in range(len(whole))]
     found = [attrs.evolve(share, axis=axis, dropped=dropped) for axis, dropped in places]
     flat = [_flat(one, outer) for one in found if outer > 1 and whole[one.axis] == outer * one.count]
@@ -224,6 +235,18 @@ def _way(whole: Sequence[int], part: Sequence[int], share: Share, outer: int) ->
         if fitting:
             return share if share in fitting else fitting[0]
     return None
+
+
+def _padded_way(whole: Sequence[int], part: Sequence[int], share: Share) -> Share | None:
+    """Return what of a tensor a part has that pads its rows to its own length; of one without rows, its beginning."""
+    own, longest = share.lengths
+    shorter = tuple(axis for axis, both in enumerate(zip(part, whole, strict=True)) if both == share.lengths)
+    joined = (axis for axis, size in enumerate(whole) if size == share.count * longest)
+    ways = [(axis, shorter) for axis, size in enumerate(whole) if size % share.count == 0]
+    ways += [(axis, (axis,)) for axis in joined]
+    found = (attrs.evolve(share, axis=axis, padded=padded) for axis, padded in ways)
+    begun = (Share(axis, share.number, longest, tuple(range(own)), grown=True) for axis in shorter)
+    return next((one for one in (*found, *begun) if one.shape(whole) == tuple(part)), None)
 
 
 def _flat(share: Share, outer: int) -> Share:
@@ -280,7 +303,12 @@ def _means(
 def _summands(whole: Array | None, made: Sequence[Array | None], weights: Sequence[float], other: int) -> list[Summand]:
     """Return what each slice's value has in the whole's, where that is rather their mean, or sum, than any of them."""
     known = [one.astype(np.float64) for one in made if one is not None]
-    if whole is None or len(known) < len(made) or whole.dtype.kind != "f":
+    if (
+        whole is None
+        or len(known) < len(made)
+        or whole.dtype.kind != "f"
+        or {one.shape for one in known} != {whole.shape}
+    ):
         return []
     exact = whole.astype(np.float64)
     found = []
