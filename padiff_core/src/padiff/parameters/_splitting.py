@@ -78,12 +78,17 @@ def as_layers(parts: Units, flow: Flow, maps: set[tuple[int, ...]], beside: Unit
     """Yield parts, or stacks, those as layers that make one of some maps, alone or with more of what takes the same.
 
     Gates, queries and keys; keys and values of several blocks, of one memory. Layers may stand ``beside`` them, too.
+    What makes none so, and is summed with data, may with any others that are: of keys and values that are made of few
+    features the matrices may be moved to the queries, and behind what is found.
     """
     taken = grouped([*parts, *beside], lambda part: _taken(part, flow))
+    summed = [one for one in parts if _largest(one).parameter.path in flow.contracted and not one.stack]
     for part in parts:
-        others = [one for one in taken[_taken(part, flow)] if one is not part]
         used = (one for one in as_maps(part, split=True) if lies_as_used(one.roles["weight"], flow) is not False)
-        fit = [one for one in used if _makes_one(one.roles["weight"].shape, others, maps)]
+        ways, fit = [*used], list[HeldUnit]()
+        for others in (taken[_taken(part, flow)], summed if part in summed else ()):
+            more = [one for one in others if one is not part]
+            fit = fit or [one for one in ways if _makes_one(one.roles["weight"].shape, more, maps)]
         # Where both ways of a matrix that is not square fit some map, the dataflow tells which one it is.
         yield fit[0] if len({one.roles["weight"].shape for one in fit}) == 1 else part
 
