@@ -57,3 +57,44 @@ def test_matrices_on_both_sides_of_an_attention_are_what_one_layer_packs(fault: 
     assert report.transfer.unmatched_reference == report.transfer.unmatched_candidate == (), str(report)
     assert report.aligned is (not fault), str(report)
     assert ["mul(_, 1.1) in the candidate only"] * bool(fault) == [str(one.cause) for one in report.sources]
+
+
+class Mixed(rows.Module):
+    """Layers of one size, each on another mix of a value and the one before; a further layer may take two of them."""
+
+    def __init__(self, further: bool) -> None:
+        self.first, self.second, self.third = (rows.parameter(8, scale=0.5) for _ in range(3))
+        self.gate, self.key, self.value = (rows.Linear(8, 8, bias=False) for _ in range(3))
+        self.further = rows.Linear(8, 8) if further else None
+
+    def forward(self, x: Any) -> Any:
+        before = x[:, [0, 0, 1, 2, 3]] - x
+        r, k, v = (x + before * one for one in (self.first, self.second, self.third))
+        found = F.tanh(self.key(k)) * self.value(v)
+        return x + F.sigmoid(self.gate(r)) * (self.further(found) if self.further else found)
+
+
+class MixedAtOnce(columns.Layer):
+    """The same with all matrices in one stack, and all mixes in another."""
+
+    def __init__(self, further: bool, fault: str = "") -> None:
+        self.mixes, self.matrices = columns.weight(3, 8, scale=0.5), columns.weight(3, 8, 8, scale=0.5)
+        self.last, self.fault = columns.Dense(8, 8) if further else None, fault
+
+    def forward(self, x: Any) -> Any:
+        before = x[:, [0, 0, 1, 2, 3]] - x
+        gate, key, value = ((x + before * self.mixes[place]) @ self.matrices[place] for place in range(3))
+        found = (key if self.fault else F.tanh(key)) * value
+        return x + F.sigmoid(gate) * (self.last(found) if self.last else found)
+
+
+@pytest.mark.parametrize("further", [False, True], ids=["one sum", "two"])
+@pytest.mark.parametrize("fault", ["", "tanh"])
+def test_layers_that_take_several_values_are_what_a_stack_holds(fault: str, further: bool) -> None:
+    """Only layers that take the same, or give to the same, were: these had no counterpart."""
+    ours = rows.Sequential(Mixed(further), Mixed(further))
+    report = padiff.diff(ours, columns.Stack(MixedAtOnce(further), MixedAtOnce(further, fault)), X)
+    assert report.transfer is not None
+    assert report.transfer.unmatched_reference == report.transfer.unmatched_candidate == (), str(report)
+    assert report.aligned is (not fault), str(report)
+    assert ["tanh(_) in the reference only"] * bool(fault) == [str(one.cause) for one in report.sources]

@@ -117,14 +117,10 @@ def added_up(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
 
 
 def giving_alike(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
-    """Yield the maps of one shape without counterpart that give to the same, whatever each takes, and are no list.
-
-    A list is stacked in the order of its numbers.
-    """
+    """Yield the maps of one shape without counterpart that give to the same, whatever each takes."""
     lone = ((unit, given) for unit, given in zip(graph.units, graph.gives, strict=False) if unit in unmatched and given)
     gives = {unit: frozenset(given) for unit, given in lone if is_map(unit)}
-    groups = several(grouped(gives, lambda unit: (unit.roles["weight"].shape, gives[unit])))
-    return (group for group in groups if len({_NUMBER.sub("", unit.path) for unit in group}) > 1)
+    return several(grouped(gives, lambda unit: (unit.roles["weight"].shape, gives[unit])))
 
 
 def keys_and_values(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
@@ -136,6 +132,11 @@ def keys_and_values(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
 def of_one_parent(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
     """Yield the linear maps of one parent without counterpart, whatever they take: queries of the last steps, say."""
     return several(grouped((unit for unit in graph.units if unit in unmatched and is_map(unit)), parent_of))
+
+
+def is_list(group: Group) -> bool:
+    """Return whether units differ in their numbers alone: what holds them holds them in the order of these."""
+    return len({_NUMBER.sub("", unit.path) for unit in group}) == 1
 
 
 def stripes(graph: Graph, unmatched: Set[HeldUnit]) -> list[Group]:

@@ -17,6 +17,7 @@ from padiff.parameters._groups import (
     as_maps,
     bands,
     giving_alike,
+    is_list,
     is_map,
     keys_and_values,
     of_one_parent,
@@ -176,12 +177,14 @@ def _at_places(
     known: Mapping[int, int],
     freed: bool,
 ) -> Iterator[Packing]:
-    """Yield parameters that hold, each at a place of their first axis, layers of one shape that take or give the same.
+    """Yield parameters that hold, each at a place of their first axis, layers of one shape.
 
+    These take the same, or else are no list, and give to the same or are all that one parent has without counterpart.
     One that takes more than these do holds the same layer of several blocks, of which there are as many.
     """
     free = unmatched - taken
-    groups = itertools.chain(side_by_side(yours), giving_alike(yours, free))
+    apart = (one for one in (*giving_alike(yours, free), *of_one_parent(yours, free)) if not is_list(one))
+    groups = itertools.chain(side_by_side(yours), apart)
     alike = [one for one in groups if taken.isdisjoint(one) and len({*map(_shapes, one)}) == 1]
     alike = [one for one in alike if free >= {*one} or (freed and not free.isdisjoint(one))]
     theirs = known if ours else {other: one for one, other in known.items()}

@@ -104,8 +104,7 @@ class Packing:
         plain = (Arrangement(order) for order in (straight, *others))
         alike = (Arrangement(straight, groups) for groups in grouped)
         rest = (Arrangement(order, groups) for groups in grouped for order in others)
-        turns = all(self.layer(one).turns for one in self.members)
-        ways = [range(1 + turns), range(len(self.ways) or 1), range(len(self._orders_of_columns))]
+        ways = [range(1 + self._turns), range(len(self.ways) or 1), range(len(self._orders_of_columns))]
         for one in (*plain, *alike, *rest):
             for turned, way, columns in itertools.product(*ways):
                 yield attrs.evolve(one, turned=bool(turned), way=way, columns=columns)
@@ -141,6 +140,14 @@ class Packing:
             cuts = ((self._cut(unit, unit.roles, others[member], rows), others[member]) for member, _, rows in lie[0])
             found += [self._match(piece, member) for piece, member in cuts]
         return tuple(found)
+
+    @property
+    def _turns(self) -> bool:
+        """Return whether nothing tells which way the members lie, or what is at a place: square matrices."""
+        members = [self.layer(one) for one in self.members]
+        shapes = [self.shape_of(one) for one in self.members]
+        square = [len(shape) == len({*shape}) + 1 == 2 for shape in shapes]
+        return all(one.turns for one in members) or (self.places and all(square))
 
     def _pieces(
         self, holders: Sequence[_Holder], band: Sequence[HeldUnit], orders: Sequence[Sequence[int]]
@@ -266,8 +273,8 @@ class Packing:
         if not member.roles:
             piece = attrs.evolve(piece, roles={"bias": piece.roles["weight"]})
         match = UnitMatch.of(*(piece, member)[:: 1 if self.ours else -1])
-        told = all(self.layer(one).turns for one in self.members)  # each way is tried for all of them alike
-        return attrs.evolve(match, links=[attrs.evolve(x, layouts=()) for x in match.links]) if told else match
+        links = [attrs.evolve(x, layouts=()) for x in match.links]  # each way is tried for all of them alike
+        return attrs.evolve(match, links=links) if self._turns else match
 
 
 def _columns_of(unit: HeldUnit, start: int, stop: int) -> HeldUnit:
