@@ -82,6 +82,30 @@ def test_where_no_order_is_right_the_likeliest_is_taken(seed: int) -> None:
     assert np.array_equal(theirs.qkv.kernel.data.T, held)
 
 
+class Unweighed(columns.Layer):
+    """The product of all three, without the softmax: many times as large."""
+
+    def __init__(self) -> None:
+        self.qkv = columns.Dense(8, 24)
+
+    def forward(self, x: Any) -> Any:
+        y = self.qkv(x)
+        return y[..., :8] * y[..., 8:16] * y[..., 16:]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 6])
+def test_what_is_further_off_than_zeros_is_near_to_no_order(seed: int) -> None:
+    """Of orders that gave many times too much some other one gave a little less, and all of the code was the cause."""
+    ours, theirs = Product(), Unweighed()
+    draw = np.random.default_rng(seed)
+    for layer in (ours.q, ours.k, ours.v):
+        layer.weight.data[...] = draw.standard_normal((8, 8))
+    report = padiff.diff(ours, theirs, TOKENS)
+    assert [str(one.cause) for one in report.sources] == ["softmax(_) in the reference only"], str(report)
+    held = np.concatenate([layer.weight.data for layer in (ours.q, ours.k, ours.v)])
+    assert np.array_equal(theirs.qkv.kernel.data.T, held)
+
+
 class Normalized(rows.Module):
     """Attention and a layer, each on what is normalized without weights."""
 

@@ -39,12 +39,14 @@ def best_of(
     So many of the choices, the first ones, are ``known`` from elsewhere: for these float64 is not asked. ``varied``
     says whether some of them differ in all that is to be chosen: what is wrong under each alike is wrong for itself.
     One that is wrong in as much as one before it is better where its errors are less than ``nearer`` times as large.
+    What is no nearer than zeros are is near to nothing.
     """
     best, least = choices[0], _NONE_RIGHT
 
     def search(trials: Sequence[Trial]) -> tuple[Choice, _Wrong]:
         best, least = choices[0], _NONE_RIGHT
         exact: list[Trial | None] | None = None
+        far = max((one.far for one in trials), default=math.inf)
         tried: list[tuple[Choice, _Errors]] = []
         for place, choice in enumerate(choices):
             put(choice)
@@ -59,7 +61,7 @@ def best_of(
                 wrong = (count / (count + 1), wrong[1], ()) if wrong[1] and count else (0, (), apart)
                 if not place and max(errors, default=0.0) <= _SETTLED:
                     wrong = (0, (), ())  # right as it was, by what every call is judged by
-            if _outdoes(wrong, least, nearer):
+            if _outdoes(wrong, least, nearer, far):
                 best, least = choice, wrong
             if first and not any(least):
                 break
@@ -115,9 +117,9 @@ def _wrong(errors: Collection[float]) -> _Wrong:
     return count, tuple(sorted(filter(None, errors), reverse=True)), ()
 
 
-def _outdoes(wrong: _Wrong, least: _Wrong, nearer: float) -> bool:
+def _outdoes(wrong: _Wrong, least: _Wrong, nearer: float, far: float) -> bool:
     if nearer < 1 and wrong[0] and wrong[0] == least[0]:
-        return math.hypot(*wrong[1]) < nearer * math.hypot(*least[1])
+        return math.hypot(*wrong[1]) < min(nearer * math.hypot(*least[1]), far * math.sqrt(len(wrong[1])))
     return wrong < least
 
 

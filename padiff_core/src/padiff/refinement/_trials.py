@@ -60,6 +60,12 @@ class Trial:
         own = [check for check, owner in alike if owner is not None and owner.key in owners]
         return {x.spot.key: _error(x.difference.rel_l2, self._epsilon(x.spot.reference.dtype)) for x in own}
 
+    @property
+    def far(self) -> float:
+        """Return how large the error of zeros is, in the finest type of what the call takes and gives."""
+        leaves = (*self.pair.reference.inputs, *self.pair.reference.outputs)
+        return 1 / min((SAME(eps) for one in leaves if (eps := self._epsilon(one.dtype))), default=1.0)
+
     def _epsilon(self, dtype: str) -> float:
         return epsilon_of(self.dtype if self.dtype and epsilon_of(dtype) else dtype)
 
