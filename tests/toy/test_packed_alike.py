@@ -51,6 +51,24 @@ def test_one_order_in_all_layers_is_a_layout(order: str) -> None:
     assert report.aligned, str(report)
 
 
+class Named(columns.Layer):
+    """Packed layers whose numbers are part of their names."""
+
+    def __init__(self, orders: Sequence[str]) -> None:
+        self.block0, self.block1, self.block2 = map(Packed, orders)
+
+    def forward(self, x: Any) -> Any:
+        return self.block2(self.block1(self.block0(x)))
+
+
+@pytest.mark.parametrize("orders", [["kqv"] * 3, ["qkv", "qkv", "kqv"]])
+def test_numbers_within_names_tell_repeated_layers_too(orders: Sequence[str]) -> None:
+    """Each was taken for a layer of its own, whose order is a layout: one block of which another is read passed."""
+    report = padiff.diff(rows.Sequential(Split(), Split(), Split()), Named(orders), TOKENS)
+    assert report.aligned is (len({*orders}) == 1), str(report)
+    assert {one.candidate.path for one in report.sources} <= {"block2"}, str(report)
+
+
 class Product(rows.Module):
     """Weigh what a layer gives by the product of what two others do."""
 

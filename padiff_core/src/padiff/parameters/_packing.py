@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -23,6 +24,9 @@ from padiff.paths import last
 
 _MOST_ORDERS = 24
 """Orders in which members are tried beside each other: all of four."""
+_NUMBER = re.compile(r"\d+")
+_INSIDE = re.compile(r"(?<=[^.\d])\d+|\d+(?=[^.\d])")
+"""A number that is part of a module's name, and not all of it."""
 _Holder = tuple[HeldUnit, Mapping[str, Held], tuple[tuple[int, int], ...]]
 """A packed unit, how it lies, and the rows of it that a member has."""
 _Piece = tuple[HeldUnit, HeldUnit]
@@ -80,6 +84,18 @@ class Packing:
     def together(self) -> Group:
         """Return the packed unit and all that packs the members with it."""
         return tuple(itertools.chain(*self.stripes))
+
+    @property
+    def repeated(self) -> object:
+        """Return what repeated layers that pack others have in common: those of other shapes are no repetition.
+
+        A number within a name (`block0`) is that of one where the members' names are alike, and do not hold it so.
+        """
+        inside = {*_INSIDE.findall(self.packed.path)}
+        paths = [one.path for one in self.members if inside]
+        both = inside.intersection(itertools.chain(*map(_INSIDE.findall, paths)))
+        names = [_NUMBER.sub("#", path) for path in (self.packed.path, *paths)]
+        return *names, *sorted(both), self.ours, tuple(map(self.shape_of, self.members))
 
     @property
     def units(self) -> Group:

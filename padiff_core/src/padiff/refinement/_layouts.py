@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -19,8 +19,6 @@ from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._search import best_of, judging_call
 
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
-"""The number of a repeated layer in a path."""
 _MOST_LAYOUTS = 24
 _MOST_ARRANGEMENTS = 64
 MOST_ORDERS = 48
@@ -31,6 +29,7 @@ _FAILURES = 2
 """Repeated layers that no way makes right, behind which others are not tried in all ways any more."""
 _NEARER = 2**-0.5
 """How much nearer an order of layers is than a likelier one if that is no chance, where a fault makes all wrong."""
+_REPEATED = attrgetter("repeated")
 _ALIKE = 2
 """Layouts that are tried with each of these orders: all matrices straight, or all transposed."""
 
@@ -113,7 +112,7 @@ def _as_most(
 
     Whoever loads weights converts all of them in one way. Where a fault in each of them lets none be right, most tell.
     """
-    for group in grouped((packed.packing for packed in correspondence.packed), _like).values():
+    for group in grouped((one.packing for one in correspondence.packed), _REPEATED).values():
         known = chosen if any(packing in chosen for packing in group) else guessed
         counts = Counter(known[packing] for packing in group if packing in known)
         usual = max((way for way in group[0].arrangements() if way in counts), key=counts.__getitem__, default=None)
@@ -135,18 +134,13 @@ def _judged_alike(correspondence: Correspondence) -> Iterator[list[list[Packing]
     """
     judged = grouped(correspondence.packed, lambda one: _judge_of(correspondence, one.matches[0]))
     for found in judged.values():
-        groups = list(grouped((one.packing for one in found), _like).values())
+        groups = list(grouped((one.packing for one in found), _REPEATED).values())
         if math.prod(len(_ways_of(some[0])) for some in groups) <= _MOST_ARRANGEMENTS:
             yield groups
         else:
             alike = [*grouped(groups, lambda some: tuple(_ways_of(some[0]))).values()]
             yield from ([[*itertools.chain(*some)]] for some in alike if len(some) > 1)
             yield from ([some] for some in (*groups, *groups[: len(groups) if len(groups) > 1 else 0]))
-
-
-def _like(packing: Packing) -> object:
-    """Return what repeated layers that pack others have in common: those of other shapes are no repetition."""
-    return _NUMBER.sub("#", packing.packed.path), packing.ours, tuple(map(packing.shape_of, packing.members))
 
 
 def _ways_of(packing: Packing) -> list[Arrangement]:
@@ -174,7 +168,8 @@ def _arranged(
     beside = [m for m in correspondence.open if m not in own and _judge_of(correspondence, m) == judge]
     laid, usual = list(itertools.islice(laid_each_way(beside), _ALIKE)) or [()], set(chosen.values())
     earlier = [
-        [way for one, way in guessed.items() if one not in packings and _like(one) == _like(some[0])] for some in groups
+        [way for one, way in guessed.items() if one not in packings and one.repeated == some[0].repeated]
+        for some in groups
     ]
     given_up = all(len(nearest) >= _FAILURES * len(some) for nearest, some in zip(earlier, groups, strict=True))
     each = [sorted(_ways_of(some[0]), key=lambda way: way not in usual) for some in groups]
