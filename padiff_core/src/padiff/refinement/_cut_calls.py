@@ -240,10 +240,8 @@ def _cut(root: Call, slices: Sequence[Call], traces: Traces) -> list[Share]:
             if not kinds:
                 kinds, found = 1, _near_rows(rows, cut)
             if kinds > best[0] and sorted(row for part in found for row in part) == list(range(len(rows))):
-                best = (
-                    kinds,
-                    [Share(axis, k, len(rows), tuple(part), dropped=dropped) for k, part in enumerate(found)],
-                )
+                numbered = enumerate(found)
+                best = kinds, [Share(axis, k, len(rows), tuple(part), dropped=dropped) for k, part in numbered]
     return best[1]
 
 
