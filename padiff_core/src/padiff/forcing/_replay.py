@@ -27,8 +27,12 @@ _ALL = (0, 1 << 64)
 """All memory."""
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def replay(live: Live, request: ReplayRequest) -> Replayed:
-    """Run a call of the last recorded run by itself as a request says. The module comes back as it was."""
+    """Run a call of the last recorded run by itself as a request says. The module comes back as it was.
+
+    What a type is too narrow for is infinite in it, of what is fed, too.
+    """
     call, backward, dtype = request.call, request.backward, request.dtype
     changed = live.changed(call)
     if changed:
