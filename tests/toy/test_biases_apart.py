@@ -388,3 +388,38 @@ def test_biases_that_nobody_reads_are_one_source_where_they_should_be_added(
     report = padiff.diff(OfTwo(zeros), ForgetfulTwo(True, layers), (X,), phase=phase)
     assert "1 source in 2 places" in str(report), str(report)
     assert {one.candidate.path for one in report.sources} <= {"stack.0", "stack.1", "stack.0.w", "stack.1.w"}
+
+
+class Tasks(rows.Module):
+    """A layer for each task, of one number, and the weights of their losses, which it returns as they are."""
+
+    def __init__(self) -> None:
+        self.first, self.tasks = rows.Linear(4, 6), rows.ModuleList(*(rows.Linear(6, 1) for _ in range(2)))
+        self.weights = rows.parameter(2)
+
+    def forward(self, x: Any) -> Any:
+        x = F.tanh(self.first(x))
+        return F.concat([task(x) for task in self.tasks]), self.weights
+
+
+class TasksTogether(columns.Layer):
+    """The same by rows of one matrix and one vector."""
+
+    def __init__(self, fault: bool) -> None:
+        self.first, self.fault = columns.Dense(4, 6), fault
+        self.rows, self.offsets, self.shares = columns.weight(2, 6), columns.weight(2), columns.weight(2)
+
+    def forward(self, x: Any) -> Any:
+        x = F.tanh(self.first(x))
+        x = (x.reshape(*x.shape[:-1], 1, 6) * self.rows).sum(-1)
+        return x + (self.shares if self.fault else self.offsets), self.shares
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_parameter_that_is_returned_is_none_of_those_that_are_used(fault: bool) -> None:
+    """It was taken for the vector of its shape, whose numbers, one of each layer, had no counterpart then."""
+    report = padiff.diff(Tasks(), TasksTogether(fault), (X,))
+    assert report.aligned is not fault, str(report)
+    assert report.transfer is not None
+    assert not report.transfer.unmatched_reference
+    assert [one.candidate.path for one in report.sources] == [""] * fault, str(report)

@@ -146,7 +146,7 @@ class _Side:
         """
         for layers, some in self._biases.items():
             vectors = [one for one in self._behind(layers) if one.paths <= self._left]
-            shapes = {tuple(bare(_held(one).shape)) for one in (*some, *vectors)}
+            shapes = {bare(_held(one).shape) or (1,) for one in (*some, *vectors)}
             if len(shapes) != 2 or {*map(len, shapes)} != {1}:
                 continue
             if len(vectors) == 1 < len(some):

@@ -163,6 +163,9 @@ class _Builder:
                 _add(takes[unit], {source: ways for source, ways in found.items() if not inside or source != unit})
             self._inside(key, takes)
         _add(takes[count + 1], self._found(self._flow.gives))
+        for unit in takes[count + 1]:
+            if unit < count and order[unit] == count:  # a parameter that is returned as it is
+                order[unit], rank = rank, rank + 1
         takes += [self._through[key] for key in self._kept]
         joints = [joint_of(key) or "" for key in self._kept]
         return Graph(self._units, [{k: frozenset(v) for k, v in one.items()} for one in takes], joints, order)
