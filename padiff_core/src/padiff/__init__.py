@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         ForwardError,
         InputError,
         InternalError,
+        InternalWarning,
         LiftError,
         MappingError,
         MissingFramework,
@@ -81,8 +82,8 @@ _HOMES = {
     "compat": "ProxyModel add_special_init assign_weight auto_diff check_dataloader check_grads check_params "
     "check_report check_weights create_model get_dump_root_path set_dump_root_path",
     "engine": "compare diff graph record transfer",
-    "errors": "AdapterError BackwardError ForwardError InputError InternalError LiftError MappingError "
-    "MissingFramework NotOffered PadiffError PluginError PluginWarning UnknownModel UnusableReference "
+    "errors": "AdapterError BackwardError ForwardError InputError InternalError InternalWarning LiftError "
+    "MappingError MissingFramework NotOffered PadiffError PluginError PluginWarning UnknownModel UnusableReference "
     "UnwatchableModel WorkerError",
     "isolation": "Remote remote",
     "kinds": "CATALOGUE Habit Kind Part Rule Setting Unit",
@@ -104,6 +105,7 @@ __all__ = [
     "ForwardError",
     "InputError",
     "InternalError",
+    "InternalWarning",
     "LayerMap",
     "LiftError",
     "MappingError",

@@ -29,6 +29,7 @@ __all__ = [
     "ForwardError",
     "InputError",
     "InternalError",
+    "InternalWarning",
     "LiftError",
     "MappingError",
     "MissingFramework",
@@ -111,6 +112,10 @@ class RemoteError(Exception):
     """
 
     line: str | None = None
+
+
+class InternalWarning(RuntimeWarning):
+    """A fault of padiff's own code in a run that it tried beside the others: the report rests on these."""
 
 
 class PluginWarning(UserWarning):

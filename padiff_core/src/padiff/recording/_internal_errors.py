@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import platform
+import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from padiff._version import __version__
 from padiff.adapter import Adapter
-from padiff.errors import InternalError, PadiffError
+from padiff.errors import InternalError, InternalWarning, PadiffError
 from padiff.plugins import loaded
 from padiff.recording._frames import core_line, own_line
 
@@ -32,14 +33,16 @@ def internal_errors(adapter: Adapter | None = None) -> Iterator[None]:
 
 
 def expected(error: Exception) -> None:
-    """Let an error pass that a run may raise for what a model or a framework lacks; raise `InternalError` for others.
+    """Take an error of a run that may raise for what a model or a framework lacks; warn of others, `InternalWarning`.
 
-    These are the core's own. What an adapter does may raise for its framework: that passes.
+    These are the core's own: the report rests on less without the run. What an adapter does may raise for its
+    framework, which has no function for a type.
     """
     cause = error.__cause__ if isinstance(error, InternalError) else error
     line = None if cause is None or isinstance(cause, PadiffError) else core_line(cause)
     if line is not None:
-        raise error if cause is not error else _internal(error, line, loaded()) from error
+        said = str(error if cause is not error else _internal(error, line, loaded()))
+        warnings.warn(f"{said}\nThe report rests on what else was run.", InternalWarning, stacklevel=2)
 
 
 def _internal(
