@@ -10,7 +10,7 @@ import pytest
 import padiff
 from padiff.adapter import handed_on
 from padiff.plugins import adapter_for
-from padiff.recording import expected, internal_errors
+from padiff.recording import internal_errors, warn_if_internal
 from padiff.recording._frames import own_line
 from padiff.testing.toy import rows
 
@@ -118,7 +118,7 @@ def test_what_an_adapter_does_may_raise_for_its_framework(monkeypatch: pytest.Mo
     monkeypatch.setattr(type(adapter), "own", (__file__,))
     with pytest.raises(padiff.InternalError) as caught, internal_errors(adapter):
         int("one")
-    expected(caught.value)
+    warn_if_internal(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+
+_NUMBER = re.compile(r"\d+")
 
 
 def joined(path: str, name: str) -> str:
@@ -18,6 +21,11 @@ def parent(path: str) -> str:
 def last(path: str) -> str:
     """Return the name that something has in the module that it lies in."""
     return path.rpartition(".")[2]
+
+
+def unnumbered(path: str) -> str:
+    """Return a path with a sign for each number: those of repeated modules are the same."""
+    return _NUMBER.sub("#", path)
 
 
 def upwards(path: str) -> Iterator[str]:

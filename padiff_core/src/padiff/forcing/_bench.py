@@ -19,7 +19,7 @@ from padiff.forcing._masks import is_added_mask
 from padiff.forcing._messages import Replayed, ReplayRequest, Slotted
 from padiff.forcing._side import Side
 from padiff.numerics import Array, is_float, root_mean_square
-from padiff.recording import expected
+from padiff.recording import warn_if_internal
 from padiff.trace import Call, Key, Leaf, Trace
 
 Reader = Callable[[Replayed, bool], Array | None]
@@ -83,7 +83,7 @@ class Bench:
         try:
             return self.run(pair, ours, truth, **condition)
         except Exception as error:
-            expected(error)
+            warn_if_internal(error)
             return None
 
     def run(

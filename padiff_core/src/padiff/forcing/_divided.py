@@ -52,10 +52,9 @@ class Share:
         if self.dropped:
             return (*shape[: self.axis], *shape[self.axis + 1 :])
         parts = 1 if self.rows is None else len(self.rows)
-        step = self.lengths[0] if self.axis in self.padded else shape[self.axis] // self.count
-        whole = (*shape[: self.axis], step * parts, *shape[self.axis + 1 :])
-        shorter = {*self.padded} - {self.axis}
-        return tuple(self.lengths[0] if axis in shorter else size for axis, size in enumerate(whole))
+        inside = self.lengths[0] if self.axis in self.padded else shape[self.axis] // self.count
+        found = [self.lengths[0] if axis in self.padded else size for axis, size in enumerate(shape)]
+        return (*found[: self.axis], inside * parts, *found[self.axis + 1 :])
 
     def read(self, array: Array) -> Array:
         """Return the part of a value; a view where it is in one piece."""
@@ -67,9 +66,10 @@ class Share:
         elif self.axis in self.padded or rows != tuple(range(rows[0], rows[-1] + 1)):
             inside = self.lengths[0] if self.axis in self.padded else step
             where = [row * step + inner for row in rows for inner in range(inside)]
-        found: Array = array[(*[slice(None)] * self.axis, rows[0] if self.dropped else where)]
-        shorter = {*self.padded} - {self.axis}
-        return found[tuple(slice(self.lengths[0] if axis in shorter else None) for axis in range(found.ndim))]
+        index: list[Any] = [slice(self.lengths[0] if axis in self.padded else None) for axis in range(array.ndim)]
+        index[self.axis] = rows[0] if self.dropped else where
+        found: Array = array[tuple(index)]
+        return found
 
 
 @attrs.frozen(eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -11,13 +10,12 @@ import attrs
 from padiff.grouping import grouped
 from padiff.kinds import interleaved
 from padiff.parameters._units import HeldUnit
-from padiff.paths import parent
+from padiff.paths import parent, unnumbered
 
 _MOST_MEMBERS = 6
 """Layers that others pack, of which every order is asked for; of more, those that names tell."""
 _MOST_NAMES = 4
 """Names of layers, but for numbers, of which every order is asked for."""
-_NUMBER = re.compile(r"\d+")
 Rows = tuple[int, int, tuple[tuple[int, int], ...]]
 
 
@@ -61,7 +59,7 @@ def orders_of(members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
 
 
 def _by_name(members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
-    alike = grouped(range(len(members)), lambda place: _NUMBER.sub("#", members[place].path))
+    alike = grouped(range(len(members)), lambda place: unnumbered(members[place].path))
     if not 1 < len(alike) < len(members) or len(alike) > _MOST_NAMES:
         return
     names = list(itertools.permutations(alike.values()))

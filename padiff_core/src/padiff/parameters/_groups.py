@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -14,14 +13,13 @@ from padiff.grouping import grouped
 from padiff.kinds import CONVOLUTIONS, PRODUCTS
 from padiff.parameters._graph import Graph
 from padiff.parameters._units import Held, HeldUnit
-from padiff.paths import parent
+from padiff.paths import parent, unnumbered
 from padiff.trace import settings_of
 
 LINEAR = "linear"
 TABLE = "embedding"
 _OF_MEMORY = "k", "v"
 """The units of an attention that take the same, whatever the queries are of."""
-_NUMBER = re.compile(r"\d+")
 Group = tuple[HeldUnit, ...]
 
 
@@ -136,7 +134,7 @@ def of_one_parent(graph: Graph, unmatched: Set[HeldUnit]) -> Iterator[Group]:
 
 def is_list(group: Group) -> bool:
     """Return whether units differ in their numbers alone: what holds them holds them in the order of these."""
-    return len({_NUMBER.sub("", unit.path) for unit in group}) == 1
+    return len({unnumbered(unit.path) for unit in group}) == 1
 
 
 def stripes(graph: Graph, unmatched: Set[HeldUnit]) -> list[Group]:

@@ -20,11 +20,10 @@ from padiff.parameters._groups import LINEAR, TABLE, Group
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._shapes import bare
 from padiff.parameters._units import Held, HeldUnit
-from padiff.paths import last
+from padiff.paths import last, unnumbered
 
 _MOST_ORDERS = 24
 """Orders in which members are tried beside each other: all of four."""
-_NUMBER = re.compile(r"\d+")
 _INSIDE = re.compile(r"(?<=[^.\d])\d+|\d+(?=[^.\d])")
 """A number that is part of a module's name, and not all of it."""
 _Holder = tuple[HeldUnit, Mapping[str, Held], tuple[tuple[int, int], ...]]
@@ -89,12 +88,13 @@ class Packing:
     def repeated(self) -> object:
         """Return what repeated layers that pack others have in common: those of other shapes are no repetition.
 
-        A number within a name (`block0`) is that of one where the members' names are alike, and do not hold it so.
+        A number that is a part of a name (`block0`) tells one of them where the members are called alike but for their
+        own numbers. It tells nothing where it is in the members' names as well: then it belongs to the layer's name.
         """
         inside = {*_INSIDE.findall(self.packed.path)}
         paths = [one.path for one in self.members if inside]
         both = inside.intersection(itertools.chain(*map(_INSIDE.findall, paths)))
-        names = [_NUMBER.sub("#", path) for path in (self.packed.path, *paths)]
+        names = [unnumbered(path) for path in (self.packed.path, *paths)]
         return *names, *sorted(both), self.ours, tuple(map(self.shape_of, self.members))
 
     @property
@@ -157,7 +157,7 @@ class Packing:
             found += [self._match(piece, member) for piece, member in cuts]
         return tuple(found)
 
-    @property
+    @cached_property
     def _turns(self) -> bool:
         """Return whether nothing tells which way the members lie, or what is at a place: square matrices."""
         members = [self.layer(one) for one in self.members]
@@ -289,8 +289,9 @@ class Packing:
         if not member.roles:
             piece = attrs.evolve(piece, roles={"bias": piece.roles["weight"]})
         match = UnitMatch.of(*(piece, member)[:: 1 if self.ours else -1])
-        links = [attrs.evolve(x, layouts=()) for x in match.links]  # each way is tried for all of them alike
-        return attrs.evolve(match, links=links) if self._turns else match
+        if not self._turns:
+            return match
+        return attrs.evolve(match, links=[attrs.evolve(x, layouts=()) for x in match.links])  # tried for all alike
 
 
 def _columns_of(unit: HeldUnit, start: int, stop: int) -> HeldUnit:

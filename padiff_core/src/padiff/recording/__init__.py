@@ -7,7 +7,7 @@ from padiff.recording._flow import refused
 from padiff.recording._frames import line_of, package_of
 from padiff.recording._functions import OwnCode, operating, plain_model
 from padiff.recording._inputs import arguments, arrays_of, exact, marks, narrowed, truth_values
-from padiff.recording._internal_errors import expected, internal_errors
+from padiff.recording._internal_errors import internal_errors, warn_if_internal
 from padiff.recording._live import Live
 from padiff.recording._loop import Loop
 from padiff.recording._numbers import TEXT, numbers_in, type_named

@@ -32,11 +32,11 @@ def internal_errors(adapter: Adapter | None = None) -> Iterator[None]:
         raise _internal(error, line, adapters, adapter) from error
 
 
-def expected(error: Exception) -> None:
-    """Take an error of a run that may raise for what a model or a framework lacks; warn of others, `InternalWarning`.
+def warn_if_internal(error: Exception) -> None:
+    """Warn, `InternalWarning`, of an error of the core's own in a run that a report can do without.
 
-    These are the core's own: the report rests on less without the run. What an adapter does may raise for its
-    framework, which has no function for a type.
+    Such a run may raise for what a model lacks, or a framework: that may arise in the line of an adapter, which calls
+    a function of it.
     """
     cause = error.__cause__ if isinstance(error, InternalError) else error
     line = None if cause is None or isinstance(cause, PadiffError) else core_line(cause)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import attrs
 import numpy as np
@@ -255,17 +254,18 @@ def _padded_apart(whole: Array, parts: Sequence[Array]) -> tuple[int, list[Share
         return 0, []
     (axis,) = axes
     free = dict(enumerate(np.moveaxis(whole, axis, 1)))
-    pads: set[Any] = set()
+    pads: set[float] = set()
     shares = []
     for number, part in enumerate(parts):
         rows, length = [], part.shape[axis]
         for row in np.moveaxis(part.astype(whole.dtype), axis, 1):
-            begun = ((at, {*one[length:].flat}) for at, one in free.items() if np.array_equal(one[:length], row))
-            at, pad = next((one for one in begun if len(one[1]) < 2), (-1, pads))
+            begun = ((at, one[length:]) for at, one in free.items() if np.array_equal(one[:length], row))
+            fits = ((at, rest) for at, rest in begun if not rest.size or (rest == rest.flat[0]).all())
+            at, rest = next(fits, (-1, row))
             if at < 0:
                 return 0, []
             rows.append(at)
-            pads |= pad
+            pads |= {*rest.flat[:1].tolist()}
             del free[at]
         shares.append(Share(0, number, len(whole), tuple(rows), lengths=(length, whole.shape[axis])))
     return (len({row.tobytes() for row in whole}), shares) if len(pads) == 1 else (0, [])
