@@ -84,9 +84,8 @@ class Order:
         """Return a native array in the other model's order; a view where only axes are permuted."""
         found = array if self.cut is None else self.cut.read(array)
         found = found.transpose(self.axes) if self.fold is None else self._folded(self.fold, found)
-        if self.rows and found.shape[self.along] < len(
-            self.rows
-        ):  # given other values, a router sends other tokens here
+        # Given other values, a router sends another number of tokens here.
+        if self.rows and found.shape[self.along] < len(self.rows):
             msg = f"a value of shape {found.shape} has no {len(self.rows)} rows to be read in another order"
             raise PadiffError(msg)
         return found.take(self.rows, self.along) if self.rows else found

@@ -39,7 +39,7 @@ def best_of(
     So many of the choices, the first ones, are ``known`` from elsewhere: for these float64 is not asked. ``varied``
     says whether some of them differ in all that is to be chosen: what is wrong under each alike is wrong for itself.
     One that is wrong in as much as one before it is better where its errors are less than ``nearer`` times as large.
-    What is no nearer than zeros are is near to nothing.
+    One that is as far off as zeros would be outdoes none in that way.
     """
     best, least = choices[0], _NONE_RIGHT
 
