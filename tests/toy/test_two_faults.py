@@ -89,3 +89,53 @@ def test_what_code_cuts_off_follows_from_no_fault_inside(fault: str) -> None:
     told = [(one.phase, one.candidate.path) for one in report.sources]
     assert told == [place for name, place in wanted.items() if name in fault], str(report)
     assert ("detach(_) in the candidate only" in str(report)) is ("detach" in fault), str(report)
+
+
+def mixed(base: Any, linear: Any, faults: str) -> Any:
+    """Return a model in which two blocks and the code around them take one tensor."""
+
+    class Gate(base):
+        def __init__(self) -> None:
+            self.layer = linear(6, 6)
+
+        def forward(self, x: Any) -> Any:
+            y = self.layer(x)
+            return (functional.sigmoid(y) if "sigmoid" in faults else functional.tanh(y)) * x
+
+    class Mix(base):
+        def __init__(self) -> None:
+            self.layer = linear(6, 6)
+
+        def forward(self, x: Any) -> Any:
+            return functional.tanh(self.layer(x)) * (functional.detach(x) if "detach" in faults else x)
+
+    class Model(base):
+        def __init__(self) -> None:
+            self.first, self.gate, self.mix, self.head = linear(6, 6), Gate(), Mix(), linear(6, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = self.first(x)
+            mixed = self.gate(x) + self.mix(x) + x
+            return self.head(mixed * 0.5 if "half" in faults else mixed)
+
+    return Model()
+
+
+@pytest.mark.parametrize(
+    ("faults", "sources"),
+    [
+        ("", []),
+        ("detach", [("backward", "mix")]),
+        ("sigmoid", [("forward", "gate")]),
+        ("half", [("forward", "")]),
+        ("sigmoid and detach", [("forward", "gate"), ("backward", "mix")]),
+        ("half and detach", [("forward", ""), ("backward", "mix")]),
+    ],
+)
+def test_a_gradient_is_told_beside_what_is_wrong_with_others_that_take_the_tensor(
+    faults: str, sources: list[tuple[str, str]]
+) -> None:
+    """What one of them gives wrongly, or the code around, excused the gradient that each sends to what all take."""
+    x = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    report = padiff.diff(mixed(rows.Module, rows.Linear, ""), mixed(columns.Layer, columns.Dense, faults), x)
+    assert [(str(one.phase), one.candidate.path) for one in report.sources] == sources, str(report)

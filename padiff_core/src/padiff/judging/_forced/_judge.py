@@ -208,9 +208,8 @@ class Judge:
         for check in self.forced.checks:
             expected = self.trace.gradient(check.spot.reference)
             dtype = np.dtype(np.float32) if expected is None else expected.dtype
-            suspect = not check.close
-            if check.close is None:
-                suspect = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_SENT)
+            apart = is_suspect(check.difference, dtype, negligible=NEGLIGIBLE_SENT)
+            suspect = apart if check.close is None else not check.close
             if check.backward and suspect and not self._only_compares(check):
                 cut = cut_side(check.spot.reference, check.spot.candidate)
                 fault = cuts.suspicion(check, cut, excused) if cut else self._gradient_fault(check, expected, excused)
@@ -270,10 +269,12 @@ class Judge:
         # Of several outputs a call may have made one of another: a cell's hidden state of its cell state.
         maker = [spot.pair] if spot.what == "output" and len(spot.pair.reference.outputs) > 1 else []
         suspects = list(dict.fromkeys((*maker, *inner_first, *self._sharing(spot))))
-        if any(pair.key in excused for pair in suspects) or any(pair.key in self.forced.unreached for pair in taken):
+        if any(pair.key in self.forced.unreached for pair in taken):
             return None
+        known = {pair.key for pair in suspects} & excused  # a call that holds one of them sends what it sends
+        unexcused = [pair for pair in suspects if known.isdisjoint(call.key for call in pair.candidate.subtree())]
         read = gradient_reader(token)
-        for pair in suspects:
+        for pair in unexcused:
             asked = Question(pair, read, check.difference, expected, what=within(pair, spot))
             ruling = self.settler.settle(asked)
             if ruling.verdict is Verdict.STOCHASTIC or ruling.is_narrow:
@@ -284,7 +285,7 @@ class Judge:
                     return None
                 ruling = likened(ruling, asked, spot, self.settler)
                 return suspicion_of(pair, Phase.BACKWARD, gradient_sent(pair, spot), ruling, check)
-        return self._unexplained(check, suspects)
+        return None if known else self._unexplained(check, suspects)
 
     def is_right(self, pair: Pair, *, uncast: bool = False) -> bool | None:
         """Return whether a pair is right as a whole, whatever gradients it holds inside; None where that is open."""
