@@ -239,6 +239,17 @@ def test_what_the_model_raises_is_the_error_of_one_process(candidate: padiff.Rem
     assert padiff.diff(here(), turned(candidate, ""), X).aligned
 
 
+def test_what_padiff_fails_at_in_a_run_that_is_only_tried_is_told(candidate: padiff.Remote) -> None:
+    """What a model's process raised was taken for what a framework lacks there, whoever raised it."""
+    assert not padiff.diff(here(), turned(candidate, "other"), X).aligned
+    candidate.call("toy_trouble:fail")
+    try:
+        with pytest.warns(padiff.InternalWarning, match=r"failed itself: TypeError at .*_replay.py:\d+: "):
+            assert not padiff.diff(here(), candidate, X).aligned
+    finally:
+        candidate.close()
+
+
 def toy_trouble() -> Any:
     import toy_trouble
 

@@ -108,10 +108,12 @@ class InternalError(PadiffError):
 class RemoteError(Exception):
     """What a remote model's code raised in its process: the same class name, the same text.
 
-    ``line`` is ``file:line`` of the user's innermost frame there; its traceback is in the notes.
+    ``line`` is ``file:line`` of the user's innermost frame there, ``core`` that of padiff's own where this raised it
+    itself; its traceback is in the notes.
     """
 
     line: str | None = None
+    core: str | None = None
 
 
 class InternalWarning(RuntimeWarning):

@@ -60,6 +60,7 @@ WAYS = {
     "hold": _hold,
     "print": _print,
     "slow": _slow,
+    "other": lambda x: x * 1.1,
 }
 
 
@@ -73,6 +74,13 @@ def build(way: str = "") -> rows.Module:
 def hang(net: Any) -> None:
     """Never end."""
     time.sleep(60)
+
+
+def fail(net: Any) -> None:
+    """Let padiff's own code fail in this process, where it replays a call."""
+    from padiff.forcing import _replay
+
+    _replay._held_by = None  # type: ignore[assignment]
 
 
 def hold(net: Any) -> None:

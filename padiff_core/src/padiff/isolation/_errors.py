@@ -12,6 +12,7 @@ import attrs
 
 from padiff import errors
 from padiff.errors import PadiffError, RemoteError
+from padiff.recording import core_line
 
 _HIDDEN = (os.path.dirname(errors.__file__) + os.sep, os.path.dirname(importlib.__file__) + os.sep, "<frozen ")
 
@@ -30,6 +31,8 @@ class ErrorRecord:
     """The nearest of Python's own classes that it is derived from."""
     line: str | None = None
     """``file:line`` of the user's code that raised it."""
+    core: str | None = None
+    """``file:line`` of padiff's own code, where that raised it itself."""
     cause: ErrorRecord | None = None
 
 
@@ -53,14 +56,15 @@ def error_record(error: BaseException, line: str | None, hidden: tuple[str, ...]
         cause = None if error.__cause__ is None else error_record(error.__cause__, line, hidden)
         return ErrorRecord(text, trace, name, cause=cause)
     base = next((cls.__name__ for cls in mro if cls.__module__ == "builtins"), "Exception")
-    return ErrorRecord(text, trace, None, type(error).__module__, type(error).__qualname__, base, line)
+    own = type(error)
+    return ErrorRecord(text, trace, None, own.__module__, own.__qualname__, base, line, core_line(error))
 
 
 def raised_again(found: ErrorRecord, where: str) -> Exception:
     """Return the error that a worker recorded; ``where`` names the worker."""
     error: Exception
     if found.padiff is None:
-        error = _class_like(found.module, found.name, found.base)(found.text, found.line)
+        error = _class_like(found.module, found.name, found.base)(found.text, found.line, found.core)
     else:
         own = getattr(errors, found.padiff, None)
         error = (own if isinstance(own, type) and issubclass(own, PadiffError) else PadiffError)(found.text)
@@ -73,10 +77,10 @@ def raised_again(found: ErrorRecord, where: str) -> Exception:
 class _Distant(RemoteError):
     """An error of another process: one text, whatever arguments the error that it is derived from has."""
 
-    def __init__(self, text: str, line: str | None = None) -> None:
+    def __init__(self, text: str, line: str | None = None, core: str | None = None) -> None:
         Exception.__init__(self)
         self.args = (text,)
-        self.line = line
+        self.line, self.core = line, core
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -4,7 +4,7 @@ from padiff.recording._axes import at_input, natively, permuted_input, permuted_
 from padiff.recording._describe import describe, plain
 from padiff.recording._finite import first_nonfinite, is_finite, is_masked, nonfinite_inputs
 from padiff.recording._flow import refused
-from padiff.recording._frames import line_of, package_of
+from padiff.recording._frames import core_line, line_of, package_of
 from padiff.recording._functions import OwnCode, operating, plain_model
 from padiff.recording._inputs import arguments, arrays_of, exact, marks, narrowed, truth_values
 from padiff.recording._internal_errors import internal_errors, warn_if_internal

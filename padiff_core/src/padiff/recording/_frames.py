@@ -118,8 +118,11 @@ def own_line(error: BaseException, adapters: Collection[Adapter], *, core: bool 
 def core_line(error: BaseException) -> str | None:
     """Return ``file:line`` where the core itself raised an error, not what it does for adapters; None where others did.
 
-    Functions of a framework raise in the line of an adapter that calls them, for what they do not offer.
+    Functions of a framework raise in the line of an adapter that calls them, for what they do not offer. An error that
+    another process raised brings its line along.
     """
+    if isinstance(error, RemoteError):
+        return error.core
     return _line_in(error, (_HERE,), (_MODELS, _FOR_ADAPTERS))
 
 
