@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import mindspore
@@ -51,3 +52,42 @@ def test_a_norm_that_is_left_out_is_one_source_beside_a_residual(normed: bool, s
     report = padiff.diff(Block(), Port(normed=normed, scale=scale), (x,), phase="forward")
     places = ["input 'x' of two"] * (not normed) + ["input 'input_x' of out"] * (scale != 1.0)
     assert [str(source.what) for source in report.sources] == places, str(report)
+
+
+class Timed(torch.nn.Module):
+    """An image, and what is made of a time: the embedding of a diffusion model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time, self.image = torch.nn.Linear(16, 8), torch.nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: Any, t: Any) -> Any:
+        angles = t[:, None].float() * torch.exp(-math.log(1e4) * torch.arange(8) / 8)
+        return self.image(x) * self.time(torch.cat([angles.sin(), angles.cos()], -1))[:, :, None, None]
+
+
+class TimedPort(mindspore.nn.Cell):
+    """The same; MindSpore's exponential is off by 20 machine epsilons, and numbers are cast to float32 in code."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__()
+        self.fault, self.embedded = fault, mindspore.nn.Dense(16, 8)
+        self.conv = mindspore.nn.Conv2d(3, 8, 3, pad_mode="valid", has_bias=True)
+
+    def construct(self, x: Any, t: Any) -> Any:
+        ops, dtype = mindspore.ops, mindspore.float32
+        base = 9999.0 if self.fault == "base" else 1e4
+        frequencies = ops.exp(-math.log(base) * ops.arange(8).astype(dtype) / 8)
+        angles = t.astype(dtype).expand_dims(1) * frequencies
+        table = ops.cat([ops.sin(angles), ops.cos(angles)], -1)
+        time = self.embedded(table.astype(mindspore.float16).astype(dtype) if self.fault == "cast" else table)
+        return self.conv(x) * time.expand_dims(-1).expand_dims(-1)
+
+
+@pytest.mark.parametrize("fault", ["", "base", "cast"])
+def test_what_a_framework_rounds_in_code_beside_a_convolution_is_no_source(fault: str) -> None:
+    """Large angles make more of it: right U-Nets were wrong where they embed the time."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 6, 6), dtype=np.float32)
+    report = padiff.diff(Timed(), TimedPort(fault), (x, np.array([3, 70])))
+    assert [str(source.what) for source in report.sources] == ["input 'x' of embedded"] * bool(fault), str(report)
+    assert report.aligned is not bool(fault), str(report)

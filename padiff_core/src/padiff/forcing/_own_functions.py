@@ -128,17 +128,15 @@ class DisturbingKernels(Disturbing):
 class Uncasting(OwnFunctions):
     """What leaves out casts to narrower floating types: code goes on in the type that its model was lifted to.
 
-    So it does with what it makes of whole numbers, truths or nothing in a narrower type: a mask as numbers. Of casts to
-    types of a ``most`` below 1 alone, a machine epsilon, that stays as it is. What is left without them ``kernels``
-    disturbs.
+    So it does with what it makes of whole numbers, truths or nothing in a narrower type: a mask as numbers. These types
+    are those of a machine epsilon up to ``most``. What is left without them ``kernels`` disturbs.
     """
 
     def __init__(
         self, listener: Listener, adapter: Adapter, dtype: str | None, most: float, kernels: OwnFunctions | None
     ) -> None:
         super().__init__(listener, adapter)
-        self._dtype = dtype if most >= 1 else None
-        self._most, self._kernels = most, kernels
+        self._dtype, self._most, self._kernels = dtype, most, kernels
 
     def _given(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return arguments if self._kernels is None else self._kernels._given(arguments)
@@ -158,7 +156,9 @@ class Uncasting(OwnFunctions):
                 values = given.numpy()
                 if np.array_equal(values.astype(numpy_dtype(made.dtype)), made.view(), equal_nan=True):
                     return given.swapped(values)  # not itself: it may be changed in place
-        wide = None if floats or self._dtype is None or is_in_place(name) else wider(made.dtype, self._dtype)
+        if floats or self._dtype is None or is_in_place(name) or epsilon_of(made.dtype) > self._most:
+            return output
+        wide = wider(made.dtype, self._dtype)
         if wide is None:
             return output
         return self._adapter.from_numpy(made.numpy().astype(numpy_dtype(wide)), device=made.device)

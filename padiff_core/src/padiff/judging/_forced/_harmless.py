@@ -15,7 +15,7 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Bench, Reader, value_reader
 from padiff.judging._findings import finding_of
-from padiff.judging._forced._question import narrower_given
+from padiff.judging._forced._question import NARROWED, narrower_given
 from padiff.judging._forced._state import of_parameter
 from padiff.judging._forced._wholes import Ends, Runs
 from padiff.judging._suspicion import Suspicion, contrasted
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from padiff.trace import Trace
 
 
-_WAYS: Sequence[Mapping[str, Any]] = ({}, {"uncast": 1.0}, {"narrowing": True})
-"""How both models are tried in float64: what lacks a kernel there may compute in float32."""
+_WAYS: Sequence[Mapping[str, Any]] = ({}, {"uncast": 1.0}, *NARROWED)
+"""How both models are tried in float64."""
 
 
 def harmless(

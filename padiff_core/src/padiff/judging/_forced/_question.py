@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -15,6 +16,14 @@ from padiff.trace import contrasts
 
 TOGETHER_AT_SIGHT = Difference(True, 0.0, 0.0, float("nan"), True, True, False, 0)
 """Stands for what a forced run showed, where none was made."""
+NARROWED: Sequence[Mapping[str, Any]] = (
+    {"narrowing": True, "uncast": epsilon_of("float32")},
+    {"narrowing": True},
+)
+"""How a call runs in float64 that calls a function without a kernel there: this one computes in float32.
+
+Casts to float32 in the call's code are left out where that is offered: natively they do nothing.
+"""
 
 
 @attrs.frozen(eq=False)

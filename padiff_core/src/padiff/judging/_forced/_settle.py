@@ -19,7 +19,7 @@ from padiff.forcing import Bench, Check, Reader, Replayed, Spot, is_recorded, wi
 from padiff.judging._forced._distributions import SEEDS
 from padiff.judging._forced._merged_rounding import Moved, moved_by_merging
 from padiff.judging._forced._own_rounding import Narrow, rounding_nearby
-from padiff.judging._forced._question import TOGETHER_AT_SIGHT, Question, narrower_given
+from padiff.judging._forced._question import NARROWED, TOGETHER_AT_SIGHT, Question, narrower_given
 from padiff.judging._forced._randomness import Randomness, described, like_calls
 from padiff.judging._forced._replays import PairReplays, Replays
 from padiff.judging._suspicion import DOES_NOT_ARISE, Refusal, Ruling
@@ -239,9 +239,9 @@ class Settler:
 
     def _narrowed(self, asked: Question) -> float:
         """Return how far apart both are in float64 where only functions without a kernel there compute in float32."""
-        runs = self.runs(asked.pair, "float64", backward=asked.backward, narrowing=True)
-        both = None if None in (runs.reference, runs.candidate) else with_zeros(*runs.values(asked.read))
-        return math.inf if both is None else asked.error_between(*both)
+        runs = (self.runs(asked.pair, "float64", backward=asked.backward, **how) for how in NARROWED)
+        found = (with_zeros(*one.values(asked.read)) for one in runs if None not in (one.reference, one.candidate))
+        return next((asked.error_between(*both) for both in found if both is not None), math.inf)
 
     def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False, **condition: Any) -> _Runs:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
