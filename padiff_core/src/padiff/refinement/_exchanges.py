@@ -8,7 +8,7 @@ since forcing alone decides what the branches give.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -28,6 +28,8 @@ _MOST = 20
 """Tries for one call: what attention needs (two or three of four projections, in every way), and some more."""
 Cycle = tuple[UnitMatch, ...]
 """Matches of which each is to get the next one's partner."""
+Errors = Mapping[Hashable, float]
+"""How far each value is off that a call's own code makes."""
 _NEARLY = 1 / 1000
 """How far the sizes of parameters that may be equal are apart, at most."""
 
@@ -55,6 +57,7 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
         below = [match for match in result.matches if owner.key in callers.get(match.candidate, ())]
         unnamed = [below[i] for i in _unnamed(below, range(len(below)))]
         cycles = list(itertools.islice(_cycles(unnamed, bench.alignment), _MOST))
+        read_otherwise = list(itertools.islice(_cycles(unnamed, bench.alignment, read=False), _MOST))
         if not cycles and owner.candidate.module.class_name not in looked:
             looked.add(owner.candidate.module.class_name)
             named = list(itertools.islice(_cycles(below, bench.alignment), _MOST))
@@ -62,15 +65,20 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
             told = next((cycle for cycle in named if not asked.error(_crossed(bench.alignment, cycle))), None)
             if told is not None:
                 crossed[owner.candidate.path] = tuple((a.reference.path, b.candidate.path) for a, b in _steps(told))
-        if not cycles:
+        if not (cycles or read_otherwise):
             continue
         trial = trial_without_randomness(bench, owner)
         drawn, trial = trial is not None, trial or Trial(bench, owner, bench.trace)
-        least = trial.error()
-        best = _best(cycles, min(least, RIGHT), trial)
+        best = next(
+            (cycle for cycle in cycles if not any(pair.outputs for pair in _calls(bench.alignment, cycle))), None
+        )
+        best = best or _best(cycles, trial)
+        is_right = trial.error() <= RIGHT
+        if best is None and not is_right:
+            best = next((cycle for cycle in read_otherwise if _is_better_so(cycle, trial, result, evidence)), None)
         if best is not None:
-            result = result.rematched({match: _partner(match, following) for match, following in _steps(best)})
-        elif drawn and least > RIGHT:
+            result = _turned(best, result)
+        elif drawn and not is_right:
             paths = (link.candidate.parameter.path for cycle in cycles for match in cycle for link in match.links)
             result = result.leaving_open(paths)
     result = attrs.evolve(result, crossed=crossed)
@@ -80,17 +88,38 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     return without_mismatches(aligned(result, evidence), evidence)
 
 
-def _best(cycles: Sequence[Cycle], least: float, trial: Trial) -> Cycle | None:
-    """Return the exchange under which a call's own code has the smallest error, less than ``least``."""
-    best = None
-    for cycle in cycles if least else ():
-        error = trial.error(_crossed(trial.bench.alignment, cycle))
-        if error < least:
-            # Query and key exchanged may be nearly right: where attention is nearly even.
-            best, least = cycle, error
-        if not error:
+def _best(cycles: Sequence[Cycle], trial: Trial) -> Cycle | None:
+    """Return the exchange under which a call's own code is most right, and more so than it is without."""
+    best, least = None, trial.errors()
+    for cycle in cycles if any(least.values()) else ():
+        errors = trial.errors(_crossed(trial.bench.alignment, cycle))
+        if _is_better(errors, least):
+            best, least = cycle, errors
+        if not any(errors.values()):
             break
     return best
+
+
+def _is_better(errors: Errors, others: Errors) -> bool:
+    """Return whether some is right that was wrong, and all that was right: beside another fault, not all is.
+
+    Or else whether what was right is nearer. Query and key exchanged may be nearly right: where attention is nearly
+    even.
+    """
+    wrong, before = ({key for key, error in some.items() if error >= RIGHT} for some in (errors, others))
+    near, nearest = (max((e for e in some.values() if e < RIGHT), default=0.0) for some in (errors, others))
+    return wrong < before or (wrong == before and near < nearest)
+
+
+def _is_better_so(cycle: Cycle, trial: Trial, known: Correspondence, evidence: Evidence) -> bool:
+    """Return whether a call's own code is more right with an exchange, and values read as that has their axes."""
+    tried = aligned(_turned(cycle, known), evidence)
+    pair = tried.alignment.of_key(trial.pair.key)
+    return pair is not None and _is_better(Trial(evidence.bench(tried), pair, evidence.trace).errors(), trial.errors())
+
+
+def _turned(cycle: Cycle, known: Correspondence) -> Correspondence:
+    return known.rematched({match: _partner(match, following) for match, following in _steps(cycle)})
 
 
 def with_exchanges_by_value(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -209,30 +238,42 @@ def _unnamed(matches: Sequence[UnitMatch], group: Sequence[int]) -> list[int]:
 def _callers(known: Correspondence, alignment: Alignment) -> dict[HeldUnit, set[Key]]:
     """Return the calls that call each matched unit of the candidate's that is like others in the dataflow.
 
-    What a matched call around them uses whole is no call of theirs: there is nothing to exchange. Of what gives
-    nothing that can be compared and fed, the code around shows nothing: its weights tell, which stay where they are.
+    What a matched call around them uses whole is no call of theirs: there is nothing to exchange.
     """
     found: dict[HeldUnit, set[Key]] = {}
     for match in known.matches:
         path = match.candidate.module.path
         if match.reference in known.symmetric and not match.candidate.name:
-            calls = [pair for pair in alignment.using(path) if pair.outputs and pair.candidate.path == path]
+            calls = [pair for pair in alignment.using(path) if pair.candidate.path == path]
             found[match.candidate] = {pair.key for pair in map(alignment.around, calls) if pair is not None}
     return found
 
 
-def _cycles(below: Sequence[UnitMatch], alignment: Alignment) -> Iterator[Cycle]:
+def _cycles(below: Sequence[UnitMatch], alignment: Alignment, *, read: bool = True) -> Iterator[Cycle]:
     """Yield two, then three of some matched units of which each may have the next one's partner: it fits.
 
     What gives another shape than that one cannot be fed in its place, which makes the code around right by itself.
+    Where it is not ``read`` as it is now, it may: in another order of axes, the one that it is read in fits its
+    present partner alone.
     """
     for length in (2, 3):
         for first, *others in itertools.combinations(below, length):
             for order in itertools.permutations(others):
                 cycle = (first, *order)
-                fits = all(link_roles(a.reference, b.candidate)[0] for a, b in _steps(cycle))
-                if fits and all(pair.outputs for pair in _exchanged(alignment, cycle)):
+                if not all(link_roles(a.reference, b.candidate)[0] for a, b in _steps(cycle)):
+                    continue
+                pairs = _exchanged(alignment, cycle)
+                if all(pair.outputs for pair in pairs) if read else _may_be_read_otherwise(pairs):
                     yield cycle
+
+
+def _may_be_read_otherwise(pairs: Sequence[Pair]) -> bool:
+    """Return whether all calls give what the other side's gives in some order of axes, and not all in the present."""
+    shapes = [
+        [sorted(sorted(leaf.shape) for leaf in call.outputs) for call in (pair.reference, pair.candidate)]
+        for pair in pairs
+    ]
+    return not all(pair.outputs for pair in pairs) and all(ours == theirs for ours, theirs in shapes)
 
 
 def _steps(cycle: Cycle) -> Iterator[tuple[UnitMatch, UnitMatch]]:
@@ -240,8 +281,12 @@ def _steps(cycle: Cycle) -> Iterator[tuple[UnitMatch, UnitMatch]]:
     return zip(cycle, (*cycle[1:], cycle[0]), strict=True)
 
 
+def _calls(alignment: Alignment, cycle: Cycle) -> list[Pair]:
+    return [pair for match in cycle for pair in alignment.using(match.candidate.module.path)]
+
+
 def _crossed(alignment: Alignment, cycle: Cycle) -> Alignment:
-    gone = {pair.key for match in cycle for pair in alignment.using(match.candidate.module.path)}
+    gone = {pair.key for pair in _calls(alignment, cycle)}
     kept = [pair for pair in alignment.pairs if pair.key not in gone]
     pairs = sorted([*kept, *_exchanged(alignment, cycle)], key=lambda pair: pair.candidate.index)
     return attrs.evolve(alignment, pairs=pairs)
