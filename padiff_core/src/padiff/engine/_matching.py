@@ -33,6 +33,7 @@ from padiff.refinement import (
     with_exchanges_by_value,
     with_layouts,
     with_layouts_by_value,
+    with_norms_as_read,
     with_rows_by_value,
     with_sums,
     with_twins,
@@ -160,7 +161,7 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
             evidence.give(known)
         return known
     candidate.assign(before)
-    known = _as_given(with_buffers_matched(known, evidence), evidence)
+    known = _as_given(with_norms_as_read(with_buffers_matched(known, evidence), evidence), evidence)
     told = all(any(map(evidence.holds_alike, one.matches)) for one in known.packed)
     told = told and all(map(evidence.holds_alike, known.open))
     evidence.give(known)

@@ -6,6 +6,7 @@ from padiff.kinds._catalogue import (
     CONVOLUTIONS,
     FUSED,
     LAYOUT,
+    NORMS,
     ORDER_SETTINGS,
     PRODUCTS,
     SLIDING,

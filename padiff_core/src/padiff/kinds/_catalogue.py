@@ -21,6 +21,8 @@ CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
 """The kinds that compute the same where a kernel has one element along the axes that another one has not."""
 SLIDING = CONVOLUTIONS | {"conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
 """The kinds whose weight is a kernel, rows before columns behind its first two axes."""
+NORMS = frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"})
+"""The kinds that normalise a value, then scale and shift it."""
 FUSED = "fused"
 """The setting that names an activation which the same module applies; a class that does not spell it applies none."""
 

@@ -10,13 +10,12 @@ import attrs
 
 from padiff.alignment import ModulePair, in_doubt
 from padiff.grouping import grouped
-from padiff.kinds import CONVOLUTIONS, PRODUCTS, SLIDING
+from padiff.kinds import CONVOLUTIONS, NORMS, PRODUCTS, SLIDING
 from padiff.parameters._links import Link, special_links, with_sums
-from padiff.parameters._shapes import Axes, bare, every_order, layouts, transposition
+from padiff.parameters._shapes import Axes, bare, every_order, joined_orders, layouts, transposition
 from padiff.parameters._units import Held, HeldUnit
 from padiff.trace import settings_of
 
-_FAMILIES = (frozenset({"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}),)
 FULL, _PARTIAL, _RELATED = 1.0, 0.8, 0.5
 """How well units fit: in all roles; in some; in all, but of two kinds of one family."""
 _LINEAR = "linear"
@@ -112,8 +111,8 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
 
     Known kinds are tied role by role and shapes must agree exactly, but for a convolution with a kernel of one element:
     it is a linear layer, whatever the number of spatial axes; for any other one, which is a linear layer on each of the
-    patches that the other side's code gathers, or makes (a transposed one); and for a table of vectors, which is a
-    linear layer on ones and zeros.
+    patches that the other side's code gathers, or makes (a transposed one); for a table of vectors, which is a
+    linear layer on ones and zeros; and for a norm over several axes, which may be joined or in another order.
     Where a kind is unknown, roles are tied by name,
     then by shape in order; a matrix may then lie transposed, three axes and more in another order, axes side by side
     may be joined (a projection to heads, kept as ``(in, heads, size)``), and axes of length one (a scale kept as
@@ -132,16 +131,22 @@ def link_roles(reference: HeldUnit, candidate: HeldUnit) -> tuple[float, list[Li
         products = is_product(reference) and is_product(candidate)
         fewer = {reference.kind, candidate.kind} <= CONVOLUTIONS
         same = reference.kind == candidate.kind or products or fewer
-        if not same and not any({reference.kind, candidate.kind} <= family for family in _FAMILIES):
+        if not same and not {reference.kind, candidate.kind} <= NORMS:
             return 0.0, []
         shared = [role for role in reference.roles if role in candidate.roles]
         shapes = [(reference.roles[role].shape, candidate.roles[role].shape) for role in shared]
+        norms = {reference.kind, candidate.kind} <= NORMS
         if not shared or any(
-            a != b and not (products and _same_product(a, b)) and not (fewer and _same_kernel(a, b)) for a, b in shapes
+            a != b
+            and not (products and _same_product(a, b))
+            and not (fewer and _same_kernel(a, b))
+            and not (norms and joined_orders(a, b))
+            for a, b in shapes
         ):
             return 0.0, []
         whole = len(shared) == len(reference.roles) == len(candidate.roles)
-        links = [_link_known(role, reference.roles[role], candidate.roles[role]) for role in shared]
+        both = ((role, reference.roles[role], candidate.roles[role]) for role in shared)
+        links = [_link_normalised(*one) if norms else _link_known(*one) for one in both]
         if reference.turns or candidate.turns:
             links = [attrs.evolve(link, layouts=((), (1, 0)) if link.role == "weight" else ()) for link in links]
         return (FULL if same and whole else _PARTIAL if same else _RELATED), [*with_sums(links)]
@@ -177,6 +182,12 @@ def _link_known(role: str, reference: Held, candidate: Held) -> Link:
     if len(reference.shape) == len(candidate.shape) or _is_point(longer) or _same_kernel(longer, candidate.shape):
         return Link(role, reference, candidate)
     return Link.of(role, reference, candidate, every_order(reference.shape, candidate.shape) or [()])
+
+
+def _link_normalised(role: str, reference: Held, candidate: Held) -> Link:
+    """Return the link of one role of a norm over several axes, which a side may hold joined, and in another order."""
+    straight = reference.shape == candidate.shape
+    return Link.of(role, reference, candidate, [()] if straight else joined_orders(reference.shape, candidate.shape))
 
 
 def is_product(unit: HeldUnit) -> bool:

@@ -69,11 +69,19 @@ def every_order(reference: Sequence[int], candidate: Sequence[int]) -> Sequence[
     no framework holds so.
     """
     fine, coarse = _sides(reference, candidate)
-    if not 2 < len(fine) <= _MOST_AXES or math.prod(fine) != math.prod(coarse):
+    if len(fine) < 3:
         return []
     first, last = range(len(fine) - 2), (len(fine) - 1, len(fine) - 2)
-    crossed = (*first, *last) if len(fine) > 3 and fine == coarse else ()
-    orders = (order for order in itertools.permutations(range(len(fine))) if order != crossed)
+    crossed = (*first, *last) if len(fine) > 3 and fine == coarse else None
+    return [order for order in joined_orders(reference, candidate) if order != crossed]
+
+
+def joined_orders(reference: Sequence[int], candidate: Sequence[int]) -> Sequence[Axes]:
+    """Return all orders of axes in which those of one shape, joined side by side, make the other; as they are first."""
+    fine, coarse = _sides(reference, candidate)
+    if len(fine) > _MOST_AXES or math.prod(fine) != math.prod(coarse):
+        return []
+    orders = itertools.permutations(range(len(fine)))
     found = [order for order in orders if is_joined([fine[axis] for axis in order], coarse)]
     return [() if order == tuple(range(len(order))) else order for order in found]
 

@@ -14,6 +14,7 @@ from padiff.refinement._layouts_by_value import with_layouts_by_value
 from padiff.refinement._merged import with_merged
 from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._networks import networks_by_value
+from padiff.refinement._norms import with_norms_as_read
 from padiff.refinement._operations import with_operations_matched
 from padiff.refinement._orders import with_orders_borne_out
 from padiff.refinement._other_rows import with_other_rows

@@ -333,11 +333,11 @@ def _as_shared(link: Link, other: Link | None) -> Link | None:
     if other is None or other.reference.parameter.path != link.reference.parameter.path:
         return None
     numbers = np.arange(np.prod(link.reference.parameter.shape)).reshape(link.reference.parameter.shape)
-    expected = _placed(other, numbers)
-    return next((way for way in link.ways if np.array_equal(_placed(way, numbers), expected)), None)
+    expected = placed(other, numbers)
+    return next((way for way in link.ways if np.array_equal(placed(way, numbers), expected)), None)
 
 
-def _placed(link: Link, values: Array) -> Array:
+def placed(link: Link, values: Array) -> Array:
     """Return what the candidate's parameter holds where the reference's holds these values."""
     native = np.full(link.candidate.parameter.shape, -1)
     link.candidate.part.write(native, link.to_candidate(canonical(link.reference, values)))

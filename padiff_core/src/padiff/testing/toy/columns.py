@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -71,14 +72,18 @@ class Conv(Layer):
 
 
 class LayerNormalization(Layer):
-    """Normalise the last axis."""
+    """Normalise the last axis, or several; what scales and shifts them lies along one axis all the same."""
 
-    def __init__(self, features: int, epsilon: float = 1e-5) -> None:
-        self.beta, self.gamma, self.epsilon = weight(features), weight(features, scale=0.3, at=1.0), epsilon
+    def __init__(self, features: int | tuple[int, ...], epsilon: float = 1e-5) -> None:
+        self.features = features if isinstance(features, tuple) else (features,)
+        size = math.prod(self.features)
+        self.beta, self.gamma, self.epsilon = weight(size), weight(size, scale=0.3, at=1.0), epsilon
 
     def forward(self, x: Any) -> Any:
         """Compute it."""
-        return functional.layer_norm(x, self.gamma, self.beta, self.epsilon)
+        both = self.gamma, self.beta
+        gamma, beta = both if len(self.features) == 1 else (one.reshape(*self.features) for one in both)
+        return functional.layer_norm(x, gamma, beta, self.epsilon)
 
 
 class BatchNormalization(Layer):

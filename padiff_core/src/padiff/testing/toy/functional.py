@@ -57,9 +57,10 @@ def softmax(x: Any, axis: int = -1) -> Any:
 
 
 def layer_norm(x: Any, weight: Any, bias: Any, eps: float) -> Any:
-    """Return x normalised along its last axis, scaled and shifted."""
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / ((centred * centred).mean(-1, keepdims=True) + eps).sqrt() * weight + bias
+    """Return x normalised along its last axis, or as many as the weight has, scaled and shifted."""
+    last = tuple(range(-len(getattr(weight, "shape", (1,))), 0))
+    centred = x - x.mean(last, keepdims=True)
+    return centred / ((centred * centred).mean(last, keepdims=True) + eps).sqrt() * weight + bias
 
 
 def batch_norm(

@@ -71,10 +71,11 @@ class Conv2d(Module):
 
 
 class LayerNorm(Module):
-    """Normalise the last axis."""
+    """Normalise the last axis, or as many of the last axes as ``features`` are given for."""
 
-    def __init__(self, features: int, eps: float = 1e-5) -> None:
-        self.weight, self.bias, self.eps = parameter(features, scale=0.3, at=1.0), parameter(features), eps
+    def __init__(self, features: int | tuple[int, ...], eps: float = 1e-5) -> None:
+        shape = features if isinstance(features, tuple) else (features,)
+        self.weight, self.bias, self.eps = parameter(*shape, scale=0.3, at=1.0), parameter(*shape), eps
 
     def forward(self, x: Any) -> Any:
         """Compute it."""
