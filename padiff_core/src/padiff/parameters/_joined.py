@@ -6,7 +6,7 @@ no shape tells, forcing settles it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 
 import attrs
 
@@ -17,7 +17,7 @@ from padiff.parameters._packing import Packing, extent
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._shapes import bare
 from padiff.parameters._units import Held, HeldUnit, Units
-from padiff.trace import Flow
+from padiff.trace import Flow, Source
 
 _TABLE = "embedding"
 _MOST_AXES = 2
@@ -34,7 +34,7 @@ def with_joined(known: Correspondence, flows: tuple[Flow, Flow]) -> Corresponden
         return known
     every = (_alone(*one, axes=_MOST_AXES + 1, apart=True) for one in zip(known.sides, flows, left, strict=True))
     free = [[_flat(unit) or unit for unit in some] for some in every]
-    found = [*_joined(*free, ours=True), *_joined(*free[::-1], ours=False)]
+    found = [*_joined(free, flows, ours=True), *_joined(free[::-1], flows[::-1], ours=False)]
     packed = [Packed.of(one) for one in found]
     matches = [*known.matches, *(match for one in packed for match in one.matches)]
     return attrs.evolve(known, matches=matches, packed=[*known.packed, *packed])
@@ -133,20 +133,37 @@ def _is_table(unit: HeldUnit) -> bool:
     return unit.kind == _TABLE and not unit.stack
 
 
-def _joined(wholes: Units, parts: Units, *, ours: bool) -> Iterator[Packing]:
-    """Yield what joins which: those of one module first, then those below one further out."""
-    wholes, parts = list(wholes), list(parts)
+def _joined(sides: Sequence[Units], flows: tuple[Flow, Flow], *, ours: bool) -> Iterator[Packing]:
+    """Yield what joins which: those of one module first, then those below one further out.
+
+    Of several that fill a whole those are meant that take as many values together as it does: scales of queries and of
+    keys take one value, and their shifts another.
+    """
+    wholes, parts = map(list, sides)
+    homes: dict[str, str] = {}
+
+    def taken(units: Units, flow: Flow) -> frozenset[Source]:
+        paths = (path for unit in units for path in unit.roles["weight"].parameter.paths)
+        return frozenset((homes.get(key, key), way) for path in paths for key, way in flow.takes.get(path, ()))
+
+    def members_of(shape: tuple[int, ...], whole: HeldUnit, group: Units) -> Group:
+        alike = grouped(group, lambda unit: taken([unit], flows[1]))
+        found = [some for some in (_filling(shape, few) for few in (group, *alike.values())) if some]
+        values = len(taken([whole], flows[0]))
+        return next((some for some in found if len(taken(some, flows[1])) == values), next(iter(found), ()))
+
     depths = [unit.module.path.count(".") + 1 if unit.module.path else 0 for unit in parts]
     for depth in range(max(depths, default=0), -1, -1):
         for group in grouped(parts, lambda unit: ".".join(unit.module.path.split(".")[:depth])).values():  # noqa: B023
             for whole in list(wholes):
-                ways = [(held, _filling(held.shape, group)) for held in _ways(whole)]
+                ways = [(held, members_of(held.shape, whole, group)) for held in _ways(whole)]
                 members = next((found for _, found in ways if found), ())
                 fits = [attrs.evolve(whole, roles={"weight": held}) for held, found in ways if found == members]
                 rows = Packing(((whole,),), members, ours, fits, layers=False) if members else None
                 found = rows or _by_columns(whole, group, ours=ours)
                 if found is not None:
                     wholes.remove(whole)
+                    homes |= {one.roles["weight"].parameter.path: whole.path for one in found.members}
                     gone = {one.path for one in found.members}
                     parts = [one for one in parts if one.path not in gone]
                     group[:] = [one for one in group if one.path not in gone]
