@@ -53,7 +53,7 @@ def find_packings(
     found: list[Packing] = []
     taken = set(gone)
     as_wide, at_places = partial(_as_wide, freed=freed), partial(_at_places, known=known, freed=freed)
-    for fitting in (_cut_both_ways, as_wide, _shared, at_places, _whatever_they_take):
+    for fitting in (_cut_both_ways, as_wide, _shared, at_places, _as_the_rest, _whatever_they_take):
         for mine, yours, ours in ((graphs[0], graphs[1], True), (graphs[1], graphs[0], False)):
             chosen = _disjoint(list(fitting(mine, yours, ours, unmatched, taken)), graphs, known)
             found += chosen
@@ -163,6 +163,18 @@ def _shared(mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], tak
     )
     for packed, members in itertools.product(few, many):
         found = packing_of(packed, members, ours)
+        if found is not None:
+            yield found
+
+
+def _as_the_rest(
+    mine: Graph, yours: Graph, ours: bool, unmatched: Set[HeldUnit], taken: Set[HeldUnit]
+) -> Iterator[Packing]:
+    """Yield units as wide as the layers without counterpart that take the same, beside others that have one."""
+    free = unmatched - taken
+    groups = [group for group in _beside(yours, free) if free >= {*group}]
+    for unit, group in itertools.product((one for one in mine.units if one in free), groups):
+        found = packing_of((unit,), group, ours)
         if found is not None:
             yield found
 
