@@ -291,3 +291,65 @@ def test_a_norm_that_is_one_more_is_one_source_in_front_of_layers_that_the_other
     causes = {source.cause.name for source in report.sources if source.cause is not None}
     assert causes == {"missing_module"}, str(report)
     assert str(report).startswith("not aligned: 1 source"), str(report)
+
+
+class Scaled(rows.Module):
+    """A norm's stand-in, written by hand."""
+
+    def __init__(self) -> None:
+        self.weight = rows.parameter(4)
+
+    def forward(self, x: Any) -> Any:
+        return F.tanh(x) * self.weight
+
+
+class ScaledOtherwise(columns.Layer):
+    """The same in other words."""
+
+    def __init__(self) -> None:
+        self.scale = columns.weight(4)
+
+    def forward(self, x: Any) -> Any:
+        return (F.sigmoid(x * 2.0) * 2.0 - 1.0) * self.scale
+
+
+class Sandwich(rows.Module):
+    """A block with norms in front of its layers and behind them."""
+
+    def __init__(self) -> None:
+        self.first, self.up, self.gate = rows.Linear(4, 4), rows.Linear(4, 6), rows.Linear(4, 6)
+        self.down = rows.Linear(6, 4)
+        self.before, self.behind, self.next, self.last = (Scaled() for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        x = x + self.behind(self.first(self.before(x)))
+        y = self.next(x)
+        return x + self.last(self.down(F.gelu(self.gate(y)) * self.up(y)))
+
+
+class PortedSandwich(columns.Layer):
+    """The same, which may leave out the norm behind its first layer."""
+
+    def __init__(self, fault: str) -> None:
+        self.one, self.both, self.down = columns.Dense(4, 4), columns.Dense(4, 12), columns.Dense(6, 4)
+        self.d, self.c, self.b, self.a = (ScaledOtherwise() for _ in range(4))
+        self.fault = fault
+
+    def forward(self, x: Any) -> Any:
+        y = self.one(self.a(x))
+        x = x + (y if self.fault else self.b(y))
+        y = self.both(self.c(x))
+        return x + self.d(self.down(F.gelu(y[..., :6]) * y[..., 6:]))
+
+
+@pytest.mark.parametrize("faults", [("",), ("left out",), ("left out", "left out"), ("", "left out", "")])
+def test_which_of_several_norms_is_left_out_is_for_the_dataflow_to_say(faults: tuple[str, ...]) -> None:
+    """The next norm was taken for it, and what is left over for the next: three sources."""
+    ours = rows.Sequential(*(Sandwich() for _ in faults))
+    report = padiff.diff(ours, columns.Stack(*map(PortedSandwich, faults)), (ROWS,))
+    told = [str(place) for place, fault in enumerate(faults) if fault]
+    assert [source.candidate.path for source in report.sources] == told, str(report)
+    assert {str(source.cause) for source in report.sources} <= {"tanh(_), mul(_, _) in the reference only"}
+    assert {source.what.taker for source in report.sources} <= {"c"}
+    kept = padiff.diff(ours, columns.Stack(*map(PortedSandwich, faults)), (ROWS,), mapping={"0.behind": "0.c"})
+    assert ("0.behind.weight", "0.c.scale") in {(*one.reference, one.candidate) for one in kept.mapping.parameters}

@@ -16,6 +16,7 @@ from padiff.parameters._colours import Pairs, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
 from padiff.parameters._joined import with_joined, with_last
+from padiff.parameters._left_out import with_left_out
 from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
 from padiff.parameters._matching import indices, match_units, regions_of, same_names, same_order
 from padiff.parameters._packers import find_packings, with_norms
@@ -143,8 +144,7 @@ def _paired(
 
     def by_flow(packings: Sequence[Packing]) -> tuple[Pairs, frozenset[HeldUnit]]:
         """Match what the dataflow tells; what a packed layer packs stands where that stands."""
-        known, groups = _packed(packings, ours, theirs)
-        both = (graphs[0].joined(groups[0]), graphs[1].joined(groups[1])) if packings else graphs
+        known, both = _packed_in(graphs, packings)
         pairs, left = matched_by_colour(both, regions, choose, known, by_order=by_order)
         found = as_numbered(as_named(pairs, left, ours, theirs), both)
         found = as_catalogued(_nearest(found, known, both, fixed), known, both)
@@ -176,6 +176,8 @@ def _paired(
             if left := run & without_counterpart(mine, yours, matches):
                 other = _what_ran_first(mine, yours, fixed, still, run)
                 matches = other if len(run & without_counterpart(mine, yours, other)) < len(left) else matches
+            standing, both = _packed_in(graphs, [*packings, *arranged])
+            matches = with_left_out(matches, both, standing, regions[0], run)
             # Units that are only left between the same neighbours say nothing of what is around them.
             fitting = (match.units for match in matches if match.links)
             lacking, known = without_counterpart(mine, yours, matches), indices(fitting, ours, theirs)
@@ -224,8 +226,7 @@ def _what_ran_first(mine: Units, yours: Units, fixed: Resolved, still: Pairs, ru
 
 def _contradicting(graphs: tuple[Graph, Graph], known: Pairs, packings: Sequence[Packing]) -> tuple[int, int]:
     """Return how many ways between units one side alone has under a matching; and how many between matched ones."""
-    packed, groups = _packed(packings, graphs[0].units, graphs[1].units)
-    both = graphs[0].joined(groups[0]), graphs[1].joined(groups[1])
+    packed, both = _packed_in(graphs, packings)
     pairs = {**known, **packed}
     left = [{*graph.own} - {*matched} for graph, matched in zip(both, (pairs, pairs.values()), strict=True)]
     ways = [[{*way[:2]} & some for way in graph.edges] for graph, some in zip(both, left, strict=True)]
@@ -252,6 +253,12 @@ def _nearest(pairs: Pairs, known: Pairs, graphs: tuple[Graph, Graph], fixed: Res
 
     in_order = filled(known)
     return in_order if preserved(graphs, in_order) > preserved(graphs, filled(pairs)) else pairs
+
+
+def _packed_in(graphs: tuple[Graph, Graph], packings: Sequence[Packing]) -> tuple[Pairs, tuple[Graph, Graph]]:
+    """Return which unit stands for a packed one, and the graphs in which those that it packs are one node."""
+    known, groups = _packed(packings, graphs[0].units, graphs[1].units)
+    return known, (graphs[0].joined(groups[0]), graphs[1].joined(groups[1])) if packings else graphs
 
 
 def _packed(packings: Sequence[Packing], ours: Units, theirs: Units) -> tuple[Pairs, tuple[Groups, Groups]]:
