@@ -49,11 +49,14 @@ def with_left_out(
 
 
 def _runs_again(graph: Graph, unit: int) -> bool:
-    """Return whether what a unit takes is made of what it gives."""
+    """Return whether what a unit takes is made, beside it, of what it gives; a tied table reaches all from all."""
+    home = parent_of(graph.units[unit])
+    beside = {node for node, one in enumerate(graph.units) if parent_of(one) == home}
+    beside |= {*range(len(graph.units), len(graph.takes))}
     seen: set[int] = set()
     ahead = [*graph.takes[unit]]
     while ahead:
         node = ahead.pop()
-        ahead += graph.takes[node] if node not in seen else ()
+        ahead += graph.takes[node] if node in beside - seen else ()
         seen.add(node)
     return unit in seen
