@@ -15,7 +15,7 @@ import numpy as np
 
 from padiff.alignment import SURE, Alignment, Pair, agreement, in_doubt, region_of
 from padiff.grouping import grouped
-from padiff.parameters import Correspondence, HeldUnit, UnitMatch, held_of, link_roles, matcher
+from padiff.parameters import Correspondence, HeldUnit, Link, UnitMatch, held_of, link_roles, matcher
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._mismatches import without_mismatches
@@ -302,4 +302,10 @@ def _exchanged(alignment: Alignment, cycle: Cycle) -> list[Pair]:
 
 
 def _partner(match: UnitMatch, following: UnitMatch) -> UnitMatch:
-    return UnitMatch.of(match.reference, following.candidate)
+    """Return a match with another one's partner, whose parameters lie there as they did for that one's like unit."""
+    found, held = UnitMatch.of(match.reference, following.candidate), match.reference.roles
+    known = [link for link in following.links if type(link) is Link and not any(link.orders)]
+    alike = all(link.role in held and held[link.role].shape == link.reference.shape for link in known)
+    if not alike or len(known) != len(found.links):
+        return found
+    return attrs.evolve(found, links=[attrs.evolve(link, reference=held[link.role]) for link in known])
