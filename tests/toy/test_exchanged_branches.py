@@ -31,13 +31,14 @@ class Noisy(rows.Module):
 class NoisyPort(columns.Layer):
     """The same, with the noise put into what is multiplied, and matrices ``[in, out]``."""
 
-    def __init__(self, inner: int, outer: int) -> None:
+    def __init__(self, inner: int, outer: int, fault: float = 1.0) -> None:
+        self.fault = fault
         self.b, self.w = columns.weight(outer), columns.weight(inner, outer)
         self.d, self.v = columns.weight(outer), columns.weight(inner, outer)
         self.given, self.made = columns.Tensor(NOISE[:inner]), columns.Tensor(NOISE[:outer])
 
     def forward(self, x: Any) -> Any:
-        return x @ self.v + (x * self.given) @ self.w * self.made + self.d + self.b * self.made
+        return x @ self.v + (x * self.given) @ self.w * self.made + self.d + self.b * self.made * self.fault
 
 
 class Dueling(rows.Module):
@@ -55,8 +56,8 @@ class Dueling(rows.Module):
 class DuelingPort(columns.Layer):
     """The same, with the branches in the other order."""
 
-    def __init__(self, slope: float) -> None:
-        self.adv = columns.Stack(NoisyPort(8, 8), columns.Rectifier(), NoisyPort(8, 21))
+    def __init__(self, slope: float, spread: float) -> None:
+        self.adv = columns.Stack(NoisyPort(8, 8, spread), columns.Rectifier(), NoisyPort(8, 21))
         self.val = columns.Stack(NoisyPort(8, 8), columns.Rectifier(), NoisyPort(8, 7))
         self.body, self.slope = columns.Dense(8, 8), slope
 
@@ -67,9 +68,47 @@ class DuelingPort(columns.Layer):
         return F.softmax((actions - actions.mean(1, keepdims=True) + values) * self.slope)
 
 
-@pytest.mark.parametrize("slope", [1.0, 1.1])
-def test_parameters_of_branches_that_are_exchanged_lie_as_in_the_others(slope: float) -> None:
-    """They were matched anew, in the order of definition: right dueling networks were not aligned."""
-    report = padiff.diff(Dueling(), DuelingPort(slope), X)
-    assert report.aligned is (slope == 1.0), str(report)
-    assert len(report.sources) == (slope != 1.0), str(report)
+class Summed(rows.Module):
+    """Two branches that only the numbers behind them tell apart."""
+
+    def __init__(self) -> None:
+        self.first, self.one, self.two = rows.Linear(8, 8), Noisy(8, 8), Noisy(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        x = F.relu(self.first(x))
+        return F.softmax(self.one(x) * 0.3 + self.two(x))
+
+
+class SummedPort(columns.Layer):
+    """The same, with the branches in the other order."""
+
+    def __init__(self, slope: float, spread: float) -> None:
+        self.a, self.b = NoisyPort(8, 8, spread), NoisyPort(8, 8)
+        self.body, self.slope = columns.Dense(8, 8), slope
+
+    def forward(self, x: Any) -> Any:
+        x = F.relu(self.body(x))
+        return F.softmax((self.a(x) + self.b(x) * 0.3) * self.slope)
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "slope", "spread"),
+    [
+        (Dueling, DuelingPort, 1.0, 1.0),
+        (Dueling, DuelingPort, 1.1, 1.0),
+        (Dueling, DuelingPort, 1.0, 1.1),
+        (Summed, SummedPort, 1.0, 1.0),
+        (Summed, SummedPort, 1.1, 1.0),
+    ],
+)
+def test_branches_of_modules_that_hold_parameters_are_told_apart(
+    reference: Any, candidate: Any, slope: float, spread: float
+) -> None:
+    """By what takes their values; or they are exchanged later, with how their parameters lie.
+
+    Right dueling networks were not aligned: these were matched anew then, in the order of definition.
+    """
+    report = padiff.diff(reference(), candidate(slope, spread), X)
+    assert report.aligned is (slope == spread == 1.0), str(report)
+    told = [""] * (slope != 1.0) + ["adv.0"] * (spread != 1.0)
+    assert [one.candidate.path for one in report.sources] == told, str(report)

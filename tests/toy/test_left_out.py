@@ -353,3 +353,28 @@ def test_which_of_several_norms_is_left_out_is_for_the_dataflow_to_say(faults: t
     assert {source.what.taker for source in report.sources} <= {"c"}
     kept = padiff.diff(ours, columns.Stack(*map(PortedSandwich, faults)), (ROWS,), mapping={"0.behind": "0.c"})
     assert ("0.behind.weight", "0.c.scale") in {(*one.reference, one.candidate) for one in kept.mapping.parameters}
+
+
+class Tied(rows.Module):
+    """Words, two blocks, and the table of the words again."""
+
+    def __init__(self) -> None:
+        self.words, self.first, self.second = rows.Embedding(11, 4), Sandwich(), Sandwich()
+
+    def forward(self, ids: Any) -> Any:
+        return self.second(self.first(self.words(ids))) @ self.words.weight.transpose(1, 0)
+
+
+class PortedTied(columns.Layer):
+    """The same, with a norm left out in the first block."""
+
+    def __init__(self) -> None:
+        self.words, self.one, self.two = columns.Embed(11, 4), PortedSandwich("left out"), PortedSandwich("")
+
+    def forward(self, ids: Any) -> Any:
+        return self.two(self.one(self.words(ids))) @ self.words.table.transpose(1, 0)
+
+
+def test_a_table_that_is_used_at_both_ends_calls_no_layer_once_more() -> None:
+    report = padiff.diff(Tied(), PortedTied(), (np.arange(10).reshape(2, 5) % 7,))
+    assert [source.candidate.path for source in report.sources] == ["one"], str(report)
