@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set
 
+from padiff.alignment import namesakes
 from padiff.parameters._colours import Pairs, preserved
 from padiff.parameters._graph import Graph
 from padiff.parameters._groups import parent_of
@@ -22,10 +23,12 @@ def with_left_out(
 
     The first of its shape took the partner that is left, whatever takes its values. ``packed`` units are matched as
     well, and ``regions`` of the reference's units are those that the user mapped. What runs once more behind itself is
-    called in the place of what never runs, which was not left out.
+    called in the place of what never runs, which was not left out. What names say beyond doubt stays.
     """
     places = [{unit: place for place, unit in enumerate(graph.units)} for graph in graphs]
     found = list(matches)
+    named = namesakes([one.reference.path for one in matches], [one.candidate.path for one in matches])
+    sure = {one.reference for place, one in enumerate(matches) if named.get(place) == place}
 
     def kept(some: Sequence[UnitMatch]) -> tuple[int, int, int]:
         pairs = {places[0][one.reference]: places[1][one.candidate] for one in some if one.links}
@@ -42,7 +45,7 @@ def with_left_out(
         one = next(match for match in found if unit in match.units)
         if not run.isdisjoint(one.units):
             side = one.units.index(unit)
-            others = [other for other in found if other.links]
+            others = [other for other in found if other.links and other.reference not in sure]
             again = {other for other in others if _runs_again(graphs[side], places[side][other.units[side]])}
             found = max([found, *(crossed(one, other) for other in others if other not in again)], key=kept)
     return found
