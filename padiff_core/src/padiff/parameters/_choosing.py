@@ -81,32 +81,32 @@ def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tupl
     return choose
 
 
-def nearest_first(choose: Chooser, graphs: tuple[Graph, Graph]) -> Chooser:
+def among_nearest(choose: Chooser, graphs: tuple[Graph, Graph]) -> Chooser:
     """Return what chooses among those of like units that keep most ways to what has a partner, on both sides.
 
     Where the models differ in between, that is what is left of the dataflow.
     """
 
     def narrowed(unit: int, like: Sequence[int], free: Sequence[int], known: Pairs) -> int:
-        ways = [{i: _ways(graphs[0], i, known) for i in like}]
-        ways.append({j: _ways(graphs[1], j, dict(zip(known.values(), known.values(), strict=True))) for j in free})
+        ours = {i: _ways(graphs[0], i, known) for i in like}
+        theirs = {j: _ways(graphs[1], j, {partner: partner for partner in known.values()}) for j in free}
 
         @cache
-        def near(mine: frozenset[tuple[int, int]]) -> list[int]:
-            kept = [len(mine & ways[1][j]) for j in free]
+        def near(ways: frozenset[tuple[int, int]]) -> list[int]:
+            kept = [len(ways & theirs[j]) for j in free]
             return [j for j, count in zip(free, kept, strict=True) if count == max(kept)]
 
-        partners = near(ways[0][unit])
-        rivals = [i for i in like if near(ways[0][i]) == partners]
+        partners = near(ours[unit])
+        rivals = [i for i in like if near(ours[i]) == partners]
         return choose(unit, *((rivals, partners) if len(rivals) == len(partners) else (like, free)), known)
 
     return narrowed
 
 
 def _ways(graph: Graph, unit: int, known: Mapping[int, int]) -> frozenset[tuple[int, int]]:
-    """Return what a unit takes, and what takes its values, of what has a partner, by that."""
-    sides = (graph.takes[unit], graph.gives[unit])
-    return frozenset((known[node], ahead) for ahead, nodes in enumerate(sides) for node in nodes if node in known)
+    """Return the partners of what a unit takes, and of what takes its values, each with which of both it is."""
+    sides = graph.takes[unit], graph.gives[unit]
+    return frozenset((known[node], side) for side, nodes in enumerate(sides) for node in nodes if node in known)
 
 
 def _nested(paths: Sequence[str]) -> list[list[tuple[int, bool]]]:

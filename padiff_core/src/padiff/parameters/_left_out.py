@@ -25,8 +25,11 @@ def with_left_out(
     well, and ``regions`` of the reference's units are those that the user mapped. What runs once more behind itself is
     called in the place of what never runs, which was not left out. What names say beyond doubt stays.
     """
-    places = [{unit: place for place, unit in enumerate(graph.units)} for graph in graphs]
     found = list(matches)
+    left = [unit for one in matches for unit in one.units if one.links and unit not in run]
+    if not left:
+        return found
+    places = [{unit: place for place, unit in enumerate(graph.units)} for graph in graphs]
     named = namesakes([one.reference.path for one in matches], [one.candidate.path for one in matches])
     sure = {one.reference for place, one in enumerate(matches) if named.get(place) == place}
 
@@ -35,19 +38,20 @@ def with_left_out(
         return preserved(graphs, {**pairs, **packed})
 
     def crossed(one: UnitMatch, other: UnitMatch) -> list[UnitMatch]:
-        """Return the matches with the partners of two in each other's place."""
+        """Return the matches with the partners of two in each other's place; as they are where that does not fit."""
         turned = {one: (one.reference, other.candidate), other: (other.reference, one.candidate)}
         near = len({(regions[places[0][match.reference]], parent_of(match.candidate)) for match in turned}) == 1
         fits = near and all(link_roles(*both)[0] >= FULL for both in turned.values())
         return [UnitMatch.of(*turned[match]) if match in turned else match for match in found] if fits else found
 
-    for unit in [unit for match in matches for unit in match.units if match.links and unit not in run]:
+    for unit in left:
         one = next(match for match in found if unit in match.units)
         if not run.isdisjoint(one.units):
             side = one.units.index(unit)
             others = [other for other in found if other.links and other.reference not in sure]
             again = {other for other in others if _runs_again(graphs[side], places[side][other.units[side]])}
-            found = max([found, *(crossed(one, other) for other in others if other not in again)], key=kept)
+            tried = [crossed(one, other) for other in others if other not in again]
+            found = max([found, *(some for some in tried if some is not found)], key=kept)
     return found
 
 

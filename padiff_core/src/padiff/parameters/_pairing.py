@@ -11,7 +11,7 @@ import attrs
 
 from padiff.alignment import Resolved
 from padiff.parameters._biases import with_biases
-from padiff.parameters._choosing import as_catalogued, as_named, as_numbered, chooser, nearest_first
+from padiff.parameters._choosing import among_nearest, as_catalogued, as_named, as_numbered, chooser
 from padiff.parameters._colours import Pairs, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._graph import Graph, graph_of
@@ -139,7 +139,7 @@ def _paired(
     graphs = _in_order(reference, flows[0]), _in_order(candidate, flows[1])
     ours, theirs = graphs[0].units, graphs[1].units
     choose = chooser(ours, theirs, (reference, candidate) if by_order else (ours, theirs), flows)
-    choose = nearest_first(choose, graphs)
+    choose = among_nearest(choose, graphs)
     regions = regions_of(ours, theirs, fixed)
     run = {unit for graph in graphs for i, unit in enumerate(graph.units) if graph.is_met(i)}
 
