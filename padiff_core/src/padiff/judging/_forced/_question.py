@@ -22,7 +22,7 @@ NARROWED: Sequence[Mapping[str, Any]] = (
 )
 """How a call runs in float64 that calls a function without a kernel there: this one computes in float32.
 
-Casts to float32 in the call's code are left out where that is offered: natively they do nothing.
+Casts to float32 in the call's code are left out where that is offered: in a model of float32 they do nothing.
 """
 
 

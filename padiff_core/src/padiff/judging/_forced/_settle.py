@@ -166,24 +166,24 @@ class Settler:
         return found if found is not None and found.verdict in agreeing else None
 
     def _rule(self, asked: Question, figures: Figures, dtype: str | None) -> Ruling:
-        wide, floor, local, eps = figures.rel_l2_float64 or 0.0, figures.floor or 0.0, figures.rel_l2, asked.eps
-        floor = max(floor, self._of_merged(asked))
+        wide, floor, eps = figures.rel_l2_float64 or 0.0, max(figures.floor or 0.0, self._of_merged(asked)), asked.eps
         if eps == 0:
             return Ruling(Verdict.DIFFERS, figures, (Evidence("whole_numbers"),))
-        small = local <= max(FLOORS * floor, ROUNDING(eps)) and not asked.native.nan_mismatch
+        small = figures.rel_l2 <= max(FLOORS * floor, ROUNDING(eps)) and not asked.native.nan_mismatch
         together = Verdict.ROUNDING if small else Verdict.PRECISION
         if dtype == "float32":
             verdict = together if wide <= UNSETTLED(epsilon_of("float32")) else Verdict.DIFFERS
             evidence = Evidence.of("float32", wide=wide, floor=floor)
             return Ruling(verdict, attrs.evolve(figures, rel_l2_float64=None), (evidence,))
-        if wide <= max((CONSTANT if asked.alike else TOGETHER)(eps), FLOORS * self._of_merged(asked)):
-            lost = not (small or asked.backward) and self.narrow.loses_digits(asked, figures)
-            evidence = Evidence.of("digits_lost" if lost else "float64_agrees", wide=wide, local=local, floor=floor)
-            return Ruling(Verdict.DIFFERS if lost else together, figures, (evidence,))
-        found = self.narrow.explains(asked, wide, small=small)
-        if found is not None:
-            return Ruling(together, figures, (Evidence.of("narrow_cast", **found),))
-        return Ruling(Verdict.DIFFERS, figures, (Evidence.of("float64_differs", bound=TOGETHER(eps)),))
+        agrees = wide <= max((CONSTANT if asked.alike else TOGETHER)(eps), FLOORS * self._of_merged(asked))
+        found = None if agrees else self.narrow.explains(asked, wide, small=small)
+        if not agrees and found is None:
+            return Ruling(Verdict.DIFFERS, figures, (Evidence.of("float64_differs", bound=TOGETHER(eps)),))
+        measured = {"wide": wide, "local": figures.rel_l2, "floor": floor}
+        if not (small or asked.backward) and self.narrow.loses_digits(asked, figures):
+            return Ruling(Verdict.DIFFERS, figures, (Evidence("digits_lost", measured),))
+        told = Evidence("narrow_cast", found) if found else Evidence("float64_agrees", measured)
+        return Ruling(together, figures, (told,))
 
     def _of_merged(self, asked: Question) -> float:
         """Return how far the rounding of merged weights moves a value, relative L2; 0 where there are none."""
