@@ -69,10 +69,9 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
             continue
         trial = trial_without_randomness(bench, owner)
         drawn, trial = trial is not None, trial or Trial(bench, owner, bench.trace)
-        best = next(
-            (cycle for cycle in cycles if not any(pair.outputs for pair in _calls(bench.alignment, cycle))), None
-        )
-        best = best or _best(cycles, trial)
+        # What can be compared with none of the present partners' values is nobody's but these.
+        misfits = (one for one in cycles if not any(pair.outputs for pair in _calls(bench.alignment, one)))
+        best = next(misfits, None) or _best(cycles, trial)
         is_right = trial.error() <= RIGHT
         if best is None and not is_right:
             best = next((cycle for cycle in read_otherwise if _is_better_so(cycle, trial, result, evidence)), None)
@@ -253,10 +252,10 @@ def _cycles(below: Sequence[UnitMatch], alignment: Alignment, *, read: bool = Tr
     """Yield two, then three of some matched units of which each may have the next one's partner: it fits.
 
     What gives another shape than that one cannot be fed in its place, which makes the code around right by itself.
-    Where it is not ``read`` as it is now, it may: in another order of axes, the one that it is read in fits its
-    present partner alone.
+    Where it is not ``read`` as it is now, two of them may: in another order of axes, the one that it is read in fits
+    its present partner alone.
     """
-    for length in (2, 3):
+    for length in (2, 3) if read else (2,):
         for first, *others in itertools.combinations(below, length):
             for order in itertools.permutations(others):
                 cycle = (first, *order)
