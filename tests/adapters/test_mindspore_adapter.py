@@ -390,6 +390,32 @@ def test_dropout_draws_the_same_again() -> None:
     assert mindspore.get_seed() == given
 
 
+KEPT = mindspore.ops.StandardNormal()
+"""A primitive that is called more than once."""
+
+
+@pytest.mark.parametrize(
+    ("native", "taken"),
+    [
+        (nn.SequentialCell(nn.Dropout(p=0.5)).set_train(), True),
+        (nn.SequentialCell(nn.Dropout2d(p=0.5)).set_train(), True),
+        (Calling(lambda _, x: mindspore.ops.dropout(x, 0.5, training=True)), True),
+        (Calling(lambda _, x: x + mindspore.ops.rand(4)), True),
+        (Calling(lambda _, x: x + KEPT((4,))), True),
+        (Calling(lambda _, x: x * float(np.random.rand())), True),
+        (nn.SequentialCell(nn.Dropout(p=0.5)).set_train(False), False),
+        (Calling(lambda _, x: mindspore.ops.softmax(x) + mindspore.ops.relu(x)), False),
+    ],
+)
+def test_what_draws_shows_whatever_seeds_it(native: nn.Cell, taken: bool) -> None:
+    """Most primitives keep generators of their own, which show nowhere: that they were called does."""
+    x = mindspore.Tensor(np.ones((2, 3, 4, 4), np.float32))
+    with ADAPTER.seeded(0):
+        before = ADAPTER.random_state()
+        ADAPTER.wrap(native).run((x,), {})
+        assert (before != ADAPTER.random_state()) is taken
+
+
 def test_preserved_puts_back_objects_too() -> None:
     native = Block().set_train()
     model = ADAPTER.wrap(native)

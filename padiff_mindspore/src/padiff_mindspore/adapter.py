@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
 import mindspore
 
-from padiff.adapter import FrameworkAdapter, Rule, switched
+from padiff.adapter import FrameworkAdapter, Rule, host_random_state, switched
 from padiff_mindspore import autograd, operations, optim, state, tensor
 from padiff_mindspore.kinds import HABITS, TABLE
 from padiff_mindspore.model import MindSporeModel
@@ -72,6 +72,10 @@ class MindSporeAdapter(FrameworkAdapter):
             _seeds._GLOBAL_SEED = given
             _seeds._KERNEL_SEED.clear()
             _seeds._KERNEL_SEED.update(kernels)
+
+    def random_state(self) -> Hashable:
+        """Return the state of MindSpore's generator, and of Python's and numpy's, and how often primitives drew."""
+        return host_random_state(), tensor.array_of(mindspore.get_rng_state()).tobytes(), state.drawn()
 
     def ambient(self) -> Callable[[], AbstractContextManager[None]]:
         """Return what enters the automatic casts that are on now again."""

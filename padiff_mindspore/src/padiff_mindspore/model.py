@@ -136,7 +136,13 @@ class MindSporeModel(HookedModel):
         self._forget()
         cells = self._cells()
         tidy = Hook(state.tidying(cells))
-        with state.reseeded(cells), tidy, state.recorded_at_once(cells), autograd.recording() as nodes:
+        with (
+            state.reseeded(cells),
+            tidy,
+            state.recorded_at_once(cells),
+            state.counting_draws(),
+            autograd.recording() as nodes,
+        ):
             output = self.native(*args, **kwargs)
             starts = [] if differentiate is None else differentiate(output)
             pairs = [

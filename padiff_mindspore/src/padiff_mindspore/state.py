@@ -183,6 +183,35 @@ def _tables() -> tuple[str, ...]:
     return tuple(name for name in vars(nn.Cell()) if name.startswith("_lazy_") and "hook" in name)
 
 
+class _Draws:
+    times = 0
+
+
+def drawn() -> int:
+    """Return how often primitives have drawn while these were counted: what seeds itself shows in no generator."""
+    return _Draws.times
+
+
+@contextmanager
+def counting_draws() -> Iterator[None]:
+    """Count within how often primitives draw random numbers."""
+    call = ops.Primitive.__call__
+
+    @wraps(call)
+    def called(primitive: Any, *args: Any) -> Any:
+        _Draws.times += _draws(primitive)
+        return call(primitive, *args)
+
+    with replaced(ops.Primitive, "__call__", called):
+        yield
+
+
+def _draws(primitive: Any) -> bool:
+    """Return whether a primitive takes a seed, has a hidden effect, as MindSpore calls that, or drops channels."""
+    seeded = any(name.lower().startswith("seed") for name in primitive.init_attrs)
+    return seeded or "side_effect_hidden" in primitive.attrs or "Dropout" in primitive.name
+
+
 @contextmanager
 def reseeded(cells: Iterable[Any]) -> Iterator[None]:
     """Let dropout cells draw from the global seed within; where none is set, from wherever they are.
