@@ -352,7 +352,27 @@ def test_a_bias_that_is_masked_before_is_no_other_bias(factor: float, sources: s
 
 
 @pytest.mark.parametrize("scale", [2.5, -2.0])
-def test_another_bias_that_is_masked_before_is_found_where_it_is_made(scale: float) -> None:
+@pytest.mark.parametrize(("factor", "others"), [(1.0, set()), (0.5, {"two"})])
+def test_another_bias_that_is_masked_before_is_found_where_it_is_made(
+    scale: float, factor: float, others: set[str]
+) -> None:
+    """The layers were given the reference's, which is not masked: each was a source as well."""
     hidden = np.triu(np.ones((4, 4), bool), 1)
-    report = padiff.diff(BiasedModel(), BiasedOnceModel(1.0, scale), (X[0], hidden))
-    assert "" in {one.candidate.path for one in report.sources}, str(report)
+    report = padiff.diff(BiasedModel(), BiasedOnceModel(factor, scale), (X[0], hidden))
+    assert {one.candidate.path for one in report.sources} == {"", *others}, str(report)
+
+
+class Unmasked(BiasedOnceModel):
+    """A model whose layers are given a bias without a mask, and no mask beside it."""
+
+    def forward(self, x: Any, hidden: Any) -> Any:
+        bias = self.table * self.scale
+        return self.two(self.one(x, bias), bias)
+
+
+def test_a_mask_that_the_reference_has_nowhere_is_one_source() -> None:
+    """The layers are given what the reference's are given: no mask."""
+    hidden = np.triu(np.ones((4, 4), bool), 1)
+    report = padiff.diff(Unmasked(1.0, 2.0), BiasedOnceModel(1.0, 2.5), (X[0], hidden))
+    assert {one.candidate.path for one in report.sources} == {""}, str(report)
+    assert padiff.Verdict.PRECISION not in {one.verdict for one in report.findings}, str(report)

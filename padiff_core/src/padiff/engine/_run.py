@@ -55,6 +55,7 @@ from padiff.refinement import (
     with_orders_borne_out,
     with_other_rows,
     with_sizes_put,
+    without_early_ends,
     without_mismatches,
 )
 from padiff.report import Note, Report
@@ -171,7 +172,7 @@ class Run:
         known = without_mismatches(told, evidence)
         if self.options.transfer and first:
             known = with_exchanges(with_dataflow(known, evidence), evidence)
-        known = with_sizes_put(with_other_rows(known, evidence), evidence)
+        known = without_early_ends(with_sizes_put(with_other_rows(known, evidence), evidence), evidence)
         if first:
             self._tell_parameters(known, evidence.judged(known))
         if self.options.operations:

@@ -17,7 +17,7 @@ from padiff.adapter import Adapter, Extent, Tensor
 from padiff.alignment import Pair
 from padiff.forcing._checks import UNLIKE, Check, Plan, Spot, Values, read_of_array, wrapper
 from padiff.forcing._comparer import Comparer
-from padiff.forcing._masks import gives_alike, is_turned, keeps_its_own
+from padiff.forcing._masks import gives_alike, is_turned, keeps_its_own, with_mask_kept
 from padiff.forcing._overwrite import Memory, in_place_of
 from padiff.numerics import ROUNDING, SAME, Array, difference, epsilon
 from padiff.recording import read_as, sampled
@@ -251,6 +251,9 @@ class Forcer(Comparer):
                 self._holds[token] = spot.reference.token
                 self.own[spot.pair.key, index] = tensor.numpy()
                 return
+            masked = with_mask_kept(spot, truth, tensor.view(), self._force) if gross else None
+            if masked is not None:
+                value = truth = self.own[spot.pair.key, index] = masked
         if spot.what == "output" and spot.pair.candidate.module.memory == "same":
             self._memory.take_back(tensor)
         # What is only rounding is swapped: a backward pass may look for its own output's bits (max pooling). What is

@@ -64,12 +64,7 @@ def _leaves_or_masks(value: NDArray[Any]) -> bool:
 
 def _is_masked_before(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) -> bool:
     """Return whether one side masked what a call is given, where the other one gives the mask in one more input."""
-    if (
-        spot.what == "output"
-        or reference.shape != candidate.shape
-        or reference.dtype.kind != "f"
-        or _is_complex(candidate)
-    ):
+    if not _are_numbers(spot, reference, candidate):
         return False
     sides = [np.asarray(array, dtype=np.float32) for array in (reference, candidate)]
     masked = [side <= _MASKED for side in sides]
@@ -81,6 +76,25 @@ def _is_masked_before(spot: Spot, reference: NDArray[Any], candidate: NDArray[An
         return False
     kept = ~(masked[0] | masked[1])
     return bool(kept.any()) and difference(sides[0][kept], sides[1][kept]).rel_l2 <= SAME(epsilon(reference.dtype))
+
+
+def with_mask_kept(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any], values: Values) -> NDArray[Any] | None:
+    """Return the reference's value under the candidate's mask, where the reference's call is given a mask beside it.
+
+    What is wrong in the rest is no reason to take the mask away: the candidate's call would show what it should not.
+    """
+    masked = candidate <= _MASKED if _are_numbers(spot, reference, candidate) else np.zeros(0, bool)
+    if masked.all() or not masked.any() or (reference <= _MASKED).any():
+        return None
+    tied = {i for i, _ in spot.pair.inputs}
+    beside = [values.value(leaf) for i, leaf in enumerate(spot.pair.reference.inputs) if i not in tied]
+    marked = any(one is not None and (one.dtype.kind == "b" or is_added_mask(one)) for one in beside)
+    return np.where(masked, candidate, reference).astype(reference.dtype) if marked else None
+
+
+def _are_numbers(spot: Spot, reference: NDArray[Any], candidate: NDArray[Any]) -> bool:
+    alike = reference.shape == candidate.shape and reference.dtype.kind == "f"
+    return spot.what == "input" and alike and not _is_complex(candidate)
 
 
 def gives_alike(pair: Pair, tensors: Sequence[Tensor], values: Values) -> bool:

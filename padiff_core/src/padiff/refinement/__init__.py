@@ -6,6 +6,7 @@ from padiff.refinement._constants import with_constants
 from padiff.refinement._cut_calls import Traces
 from padiff.refinement._dataflow import with_dataflow
 from padiff.refinement._division import with_batches_divided
+from padiff.refinement._early_ends import without_early_ends
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._exchanges import with_exchanges, with_exchanges_by_value
 from padiff.refinement._last_functions import without_last_functions

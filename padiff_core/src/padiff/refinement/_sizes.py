@@ -14,6 +14,8 @@ from padiff.refinement._mismatches import without_mismatches
 from padiff.report import Verdict
 from padiff.trace import Key
 
+_ROUNDS = 3
+"""Runs that are led, each read in the order of axes that the one before it told."""
 _Put = tuple[Key, str, tuple[int, int]]
 """A call by its key; ``inputs`` or ``outputs``; the indices of the tensors that belong together."""
 
@@ -64,9 +66,13 @@ def _was_meant(told: Suspicion, judge: Judge) -> bool:
 
 def _with_put(known: Correspondence, put: Iterable[_Put], evidence: Evidence) -> Correspondence | None:
     """Return it with some values put in, and the calls as they are then; None where the candidate does not run so."""
-    if not evidence.leads(_tied(known, put)):
-        return None
-    return without_mismatches(_tied(_followed(known, evidence), put), evidence)
+    for _ in range(_ROUNDS):
+        if not evidence.leads(_tied(known, put)):
+            return None
+        read, known = known.axes, _followed(known, evidence)
+        if known.axes == read:
+            break  # else the run that was read in other orders of axes was a free one again
+    return without_mismatches(_tied(known, put), evidence)
 
 
 def _tied(known: Correspondence, put: Iterable[_Put]) -> Correspondence:
