@@ -275,3 +275,36 @@ def test_a_vector_that_is_never_used_is_not_taken_for_a_bias(fault: str, cause: 
     report = padiff.diff(ours, port, X)
     assert [(one.what.taker, str(one.cause)) for one in report.sources] == [("end", cause)], report
     assert np.array_equal(port.b.data, ours.first.bias.data)
+
+
+class Begun(columns.Layer):
+    """A layer by hand, of which all numbers begin with zero: they are to be loaded."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.w, self.b = columns.weight(4, 4, scale=0.0), columns.weight(4, scale=0.0)
+        self.end, self.fault = columns.Dense(4, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        y = x @ self.w + self.b
+        return self.end(F.sigmoid(y) if self.fault else F.tanh(y))
+
+
+def test_the_code_tells_how_a_matrix_lies_that_began_with_zeros_and_is_a_layers_in_the_reference() -> None:
+    """Of zeros nothing was seen, and beside a fault neither layout is right: the matrix stayed the wrong way round."""
+
+    class Layers(rows.Module):
+        def __init__(self) -> None:
+            self.first, self.last = rows.Linear(4, 4), rows.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(F.tanh(self.first(x)))
+
+    ours = Layers()
+    for fault in ("", "sigmoid"):
+        port = Begun(fault)
+        report = padiff.diff(ours, port, X)
+        assert report.aligned is not bool(fault), report
+        assert np.array_equal(port.w.data, ours.first.weight.data.T), report
+    assert [str(one.cause) for one in report.sources] == [
+        "kind: tanh (tanh) in the reference, sigmoid (sigmoid) in the candidate"
+    ], report
