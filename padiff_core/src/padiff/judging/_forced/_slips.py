@@ -152,25 +152,26 @@ class Search:
             everywhere = self._everywhere(one, state) if after is not None or one.alike else None
             if everywhere is not None:
                 return everywhere
-            if (after is not None or one.alike) and (after is None or after.error > bound):
+            if after is not None and after.error > bound:
                 after = self._wherever_taken(one, state, after) or after
             if after is not None:
                 return [one], after
         return None
 
-    def _wherever_taken(self, one: Try, state: State, alone: State | None) -> State | None:
+    def _wherever_taken(self, one: Try, state: State, alone: State) -> State | None:
         """Return what shows with a value put in all calls that take another one, if that mends more than ``alone``."""
         if one.at[1] != "input" or one.at not in state.shown:
             return None
         calls = self._codes[1].calls
         token = next(call for call in calls if call.key == one.at[0]).inputs[one.at[2]].token
         taken = ((call, index) for call in calls for index, leaf in enumerate(call.inputs) if leaf.token == token)
-        places: list[Slotted] = [(call.key, "input", index) for call, index in taken]
+        slots: list[Slotted] = [(call.key, "input", index) for call, index in taken]
+        places = [at for at in slots if at != one.at]
         array = next(self._readings(one, state, []), None)
-        if array is None or len(places) < 2 or not state.put.keys().isdisjoint(places):
+        if array is None or not places or not state.put.keys().isdisjoint(places):
             return None
-        after = self._with(dict.fromkeys(places, array), state)
-        if after is None or (after.error > self._both.bound and not self._mends(after, alone or state, one)):
+        after = self._with(dict.fromkeys(places, array), alone)
+        if after is None or (after.error > self._both.bound and not self._mends(after, alone, one)):
             return None
         return after
 
