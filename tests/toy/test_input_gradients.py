@@ -216,6 +216,40 @@ def test_the_gradient_of_a_mask_is_no_source_behind_a_fault_that_sends_it() -> N
     assert [source.candidate.path for source in report.sources] == ["first", "second"], report
 
 
+def gated(base: Any, linear: Any, withheld: int = 2, slope: float = 1.0) -> Any:
+    """Return a model whose blocks are given what is made once for all of them, but for one of these."""
+
+    class Block(base):
+        def __init__(self) -> None:
+            self.inner, self.out = linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any, moved: Any) -> Any:
+            y = self.inner(x)
+            return x + self.out(functional.tanh(y if moved is None else y + moved))
+
+    class Net(base):
+        def __init__(self) -> None:
+            self.made, self.first, self.second = linear(4, 4), Block(), Block()
+
+        def forward(self, x: Any) -> Any:
+            moved = functional.sigmoid(self.made(x) * slope) * 2.0
+            given = [None if number == withheld else moved for number in range(2)]
+            return self.second(self.first(x, given[0]), given[1])
+
+    return Net()
+
+
+@pytest.mark.parametrize(("withheld", "path"), [(0, "first"), (1, "second")])
+def test_what_a_call_is_not_given_sends_no_gradient_and_is_one_source(withheld: int, path: str) -> None:
+    """A block that lacks the bias which the others get: what made that gets one gradient less, and was a source too."""
+    ours, port = gated(rows.Module, rows.Linear), (columns.Layer, columns.Dense)
+    assert padiff.diff(ours, gated(*port), (X,)).aligned
+    report = padiff.diff(ours, gated(*port, withheld), (X,))
+    assert [source.candidate.path for source in report.sources] == [path], report
+    report = padiff.diff(ours, gated(*port, withheld, 1.5), (X,))
+    assert sorted(source.candidate.path or "" for source in report.sources) == ["", path], report
+
+
 class Parted(rows.Module):
     """A residual of which a part is given beside the output, scaled by what a layer makes of a parameter."""
 

@@ -234,3 +234,77 @@ def test_square_matrices_of_a_stack_may_lie_turned(held: str, fault: bool) -> No
     report = padiff.diff(ours, split(columns.Layer, *theirs, 0.7 if fault else 0.5), X)
     assert report.aligned is not fault, str(report)
     assert [one.cause.name for one in report.sources] == ["arguments"] * fault, str(report)
+
+
+class Gained(rows.Module):
+    """A layer, and what it gives once more beside what the next one makes of it."""
+
+    def __init__(self) -> None:
+        self.first, self.second, self.gain = rows.Linear(4, 4), rows.Linear(4, 4), rows.parameter(4)
+        self.out = rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        h = F.tanh(self.first(x))
+        return self.out(F.sigmoid(self.second(h)) + h * self.gain)
+
+
+class GainedByHand(columns.Layer):
+    """The same, of which the first layer's parameters are the model's own."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.skip, self.w, self.b = columns.weight(4), columns.weight(4, 4), columns.weight(4)
+        self.then, self.end, self.fault = columns.Dense(4, 4), columns.Dense(4, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        h = F.tanh(x @ self.w + self.b)
+        y = F.sigmoid(self.then(h))
+        if self.fault == "skip":
+            return self.end(y)
+        return self.end(y + (h if self.fault == "plain" else h * self.skip))
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [("skip", "mul(_, _), add(_, _) in the reference only"), ("plain", "mul(_, _) in the reference only")],
+)
+def test_a_vector_that_is_never_used_is_not_taken_for_a_bias(fault: str, cause: str) -> None:
+    """The bias had got what the candidate leaves out, and another value was wrong: exchanged, that one is right."""
+    ours = Gained()
+    assert padiff.diff(ours, GainedByHand(), X).aligned
+    port = GainedByHand(fault)
+    report = padiff.diff(ours, port, X)
+    assert [(one.what.taker, str(one.cause)) for one in report.sources] == [("end", cause)], report
+    assert np.array_equal(port.b.data, ours.first.bias.data)
+
+
+class Begun(columns.Layer):
+    """A layer by hand, of which all numbers begin with zero: they are to be loaded."""
+
+    def __init__(self, fault: str = "") -> None:
+        self.w, self.b = columns.weight(4, 4, scale=0.0), columns.weight(4, scale=0.0)
+        self.end, self.fault = columns.Dense(4, 4), fault
+
+    def forward(self, x: Any) -> Any:
+        y = x @ self.w + self.b
+        return self.end(F.sigmoid(y) if self.fault else F.tanh(y))
+
+
+def test_the_code_tells_how_a_matrix_lies_that_began_with_zeros_and_is_a_layers_in_the_reference() -> None:
+    """Of zeros nothing was seen, and beside a fault neither layout is right: the matrix stayed the wrong way round."""
+
+    class Layers(rows.Module):
+        def __init__(self) -> None:
+            self.first, self.last = rows.Linear(4, 4), rows.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(F.tanh(self.first(x)))
+
+    ours = Layers()
+    for fault in ("", "sigmoid"):
+        port = Begun(fault)
+        report = padiff.diff(ours, port, X)
+        assert report.aligned is not bool(fault), report
+        assert np.array_equal(port.w.data, ours.first.weight.data.T), report
+    assert [str(one.cause) for one in report.sources] == [
+        "kind: tanh (tanh) in the reference, sigmoid (sigmoid) in the candidate"
+    ], report

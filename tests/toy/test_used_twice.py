@@ -443,3 +443,35 @@ def test_what_holds_parameters_itself_is_no_block_around_it(twice: bool) -> None
     """Without the unused norm both held the same: the block was its mixer, and its sum and its norm sources, too."""
     report = padiff.diff(rows.Sequential(Scaled(), Scaled()), Flat(twice), TOKENS)
     assert [source.candidate.path for source in report.sources] == ["ahead"] * twice, str(report)
+
+
+def bent(base: Any, linear: Any, *faults: str) -> Any:
+    """Return a model that bends what a layer gives, and uses that in many places: for a layer, and step by step."""
+
+    class Net(base):
+        def __init__(self) -> None:
+            self.first, self.then, self.last = linear(4, 4), linear(4, 4), linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            h = self.first(x)
+            if "bent" not in faults:
+                h = F.sigmoid(h)
+            y = self.then(h)
+            for number in range(4):
+                y = (F.relu if "step" in faults else F.tanh)(y * h) + F.sigmoid(h * (number + 1.0))
+            return self.last(y)
+
+    return Net()
+
+
+@pytest.mark.parametrize(
+    ("faults", "first"),
+    [(("bent",), "1 source in 2 places"), (("step",), "1 source"), (("bent", "step"), "2 sources")],
+)
+def test_a_function_left_out_is_one_source_whatever_uses_its_value(faults: tuple[str, ...], first: str) -> None:
+    """Each of the many calls that took the value was put right by itself, and the last of them was another source."""
+    ours = bent(rows.Module, rows.Linear)
+    assert padiff.diff(ours, bent(columns.Layer, columns.Dense), (TOKENS,)).aligned
+    report = padiff.diff(ours, bent(columns.Layer, columns.Dense, *faults), (TOKENS,))
+    assert str(report).startswith(f"not aligned: {first} ("), report
+    assert all(source.cause for source in report.sources), report

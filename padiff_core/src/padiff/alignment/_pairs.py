@@ -160,6 +160,12 @@ class Pair:
         return tuple(leaf.path for leaf in own if sort_of(leaf.dtype) == "float")
 
     @property
+    def withheld(self) -> tuple[Leaf, ...]:
+        """Return the inputs with gradients that the reference's call alone is given."""
+        fed = {i for i, _ in self.inputs}
+        return tuple(leaf for i, leaf in enumerate(self.reference.inputs) if i not in fed and leaf.differentiable)
+
+    @property
     def misordered(self) -> tuple[tuple[int, int], ...]:
         """Return the inputs of a module of one kind that the sides give it with their axes in another order."""
         if not self.misfed or not self.of_one_kind:

@@ -16,5 +16,5 @@ from padiff.parameters._roles import UnitMatch, link_roles, ways_between
 from padiff.parameters._shared import with_copies, with_shared
 from padiff.parameters._special import Specials
 from padiff.parameters._transfer import held_of, read_of, transfer, values_of
-from padiff.parameters._turned import as_contracted
+from padiff.parameters._turned import as_contracted, not_seen
 from padiff.parameters._units import Held, HeldUnit, units_of, with_added

@@ -32,6 +32,14 @@ def as_contracted(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspond
     return known.rematched(changed) if changed else known
 
 
+def not_seen(known: Correspondence, flows: tuple[Flow, Flow]) -> bool:
+    """Return whether the candidate's run did not show how it uses a matrix of which the reference's code tells that."""
+    ours, theirs = flows
+    left = ((match, link) for match, link in known.links if link.open)
+    unseen = ((match, link) for match, link in left if link.candidate.parameter.path not in theirs.contracted)
+    return any(_contracts_last(match.reference, link.reference, ours) is not None for match, link in unseen)
+
+
 def _homes(known: Correspondence, side: int) -> Homes:
     homes: dict[str, set[int]] = {}
     for number, match in enumerate(known.matches):

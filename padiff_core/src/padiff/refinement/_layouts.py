@@ -14,7 +14,7 @@ import numpy as np
 
 from padiff.grouping import grouped
 from padiff.numerics import Array
-from padiff.parameters import Arrangement, Correspondence, Link, Packing, UnitMatch, as_contracted, canonical
+from padiff.parameters import Arrangement, Correspondence, Link, Packing, UnitMatch, as_contracted, canonical, not_seen
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._search import best_of, judging_call
@@ -68,7 +68,7 @@ def _as_used(correspondence: Correspondence, evidence: Evidence) -> Corresponden
     """
     ours, theirs = evidence.flows()
     used = as_contracted(correspondence, (ours, theirs))
-    if _open_paths(used) - theirs.contracted.keys() and ours.contracted:
+    if not_seen(used, (ours, theirs)):
         used = as_contracted(used, (ours, evidence.candidate.flow(evidence.task)))
     told = _open_paths(correspondence) - _open_paths(used)
     if told:

@@ -37,7 +37,7 @@ def with_partners_tried(
     choices = [tuple(matches), *itertools.islice(_exchanged(matches), _MOST)]
     if len(choices) == 1:
         return correspondence
-    best, right = best_of(correspondence, evidence, matches[:1], choices, evidence.assign, first=True)
+    best, right = best_of(correspondence, evidence, matches[:1], choices, evidence.assign, first=True, righter=True)
     if not right:
         evidence.assign(matches)
         return correspondence

@@ -33,13 +33,15 @@ def best_of(
     known: int = 0,
     varied: Callable[[Sequence[Choice]], bool] = lambda _: False,
     nearer: float = 1.0,
+    righter: bool = False,
 ) -> tuple[Choice, bool]:
     """Put in each choice, up to the ``first`` that none outdoes; leave and return the best, and whether it is right.
 
     So many of the choices, the first ones, are ``known`` from elsewhere: for these float64 is not asked. ``varied``
     says whether some of them differ in all that is to be chosen: what is wrong under each alike is wrong for itself.
     One that is wrong in as much as one before it is better where its errors are less than ``nearer`` times as large.
-    One that is as far off as zeros would be outdoes none in that way.
+    One that is as far off as zeros would be outdoes none in that way. Where ``righter`` is asked for, one is right that
+    makes some values right that are wrong under the first, and none wrong: a fault beside them spoils the others.
     """
     best, least = choices[0], _NONE_RIGHT
 
@@ -68,6 +70,8 @@ def best_of(
             right = _right_beside(tried) if varied([one for one, _ in tried]) else []
             if len(right) == 1:
                 return right[0], (0, (), ())
+        if righter and least[0] and _wrong_ones(tried, best) < _wrong_ones(tried, choices[0]):
+            least = _RIGHT
         return best, least
 
     def without_chance() -> tuple[Choice, _Wrong] | None:
@@ -100,6 +104,11 @@ def best_of(
         best, least = found or (best, least)
     put(best)
     return best, not least[0]
+
+
+def _wrong_ones(tried: Sequence[tuple[Choice, _Errors]], choice: Choice) -> set[Hashable]:
+    """Return which values a choice makes wrong."""
+    return {key for one, errors in tried if one is choice for key, error in errors.items() if error > RIGHT}
 
 
 def _right_beside(tried: Sequence[tuple[Choice, _Errors]]) -> list[Choice]:

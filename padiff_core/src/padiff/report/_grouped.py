@@ -317,8 +317,9 @@ def _has_no_other_cause(piece: Sequence[Finding], source: Finding) -> bool:
 def _has_one_cause(piece: Sequence[Finding], source: Finding) -> bool:
     """Return whether all causes that are known of a piece and a source are one.
 
-    Of operations that one side alone calls those behind the first may be what it does with what these give. A line that
-    runs several times in a call says each time what its round is given.
+    Of operations that one side alone calls those behind the first may be what it does with what these give. One value
+    in another's place is one cause, whatever takes it. A line that runs several times in a call says each time what its
+    round is given.
     """
     rounds = {(one.candidate.location, _rounds(one)) for one in (*piece, source)}
     if len({line for line, _ in rounds}) == 1 and len(rounds) == len(piece) + 1 and all(which for _, which in rounds):
@@ -326,7 +327,8 @@ def _has_one_cause(piece: Sequence[Finding], source: Finding) -> bool:
     causes = {one.cause for one in (*piece, source) if one.cause is not None}
     if {one.name for one in causes} == {"taken"}:
         ours, theirs = ({_MODULE.sub("_", one.parameters[side]) for one in causes} for side in SIDES)
-        return len(causes) == 1 or (ours == theirs and len(ours) > 1)  # these are in each other's place
+        same = len({tuple(one.parameters[side] for side in SIDES) for one in causes}) == 1  # whatever takes it
+        return same or (ours == theirs and len(ours) > 1)  # these are in each other's place
     if {one.name for one in causes} != {"code_alone"}:
         return len(causes) <= 1
     called = sorted((one.parameters["called"] for one in causes), key=len)

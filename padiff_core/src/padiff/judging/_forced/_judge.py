@@ -301,7 +301,7 @@ class Judge:
         loose = self.alignment.loose
         inside = {call.key for call in pair.candidate.subtree() if call is not pair.candidate}
         within = [one for one in self.alignment.pairs if one.key in inside]
-        if any(one.key in excused and one.unfed and not one.misfed for one in within):
+        if any(one.key in excused and (one.unfed or one.withheld) and not one.misfed for one in within):
             return True
         takers = [one for one in within if any(ours.token in loose for ours, _ in one.taken)]
         wrong = ({call.key for call in one.candidate.subtree()} for one in takers)

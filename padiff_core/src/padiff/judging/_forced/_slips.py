@@ -152,9 +152,28 @@ class Search:
             everywhere = self._everywhere(one, state) if after is not None or one.alike else None
             if everywhere is not None:
                 return everywhere
+            if after is not None and after.error > bound:
+                after = self._wherever_taken(one, state, after) or after
             if after is not None:
                 return [one], after
         return None
+
+    def _wherever_taken(self, one: Try, state: State, alone: State) -> State | None:
+        """Return what shows with a value put in all calls that take another one, if that mends more than ``alone``."""
+        if one.at[1] != "input" or one.at not in state.shown:
+            return None
+        calls = self._codes[1].calls
+        token = next(call for call in calls if call.key == one.at[0]).inputs[one.at[2]].token
+        taken = ((call, index) for call in calls for index, leaf in enumerate(call.inputs) if leaf.token == token)
+        slots: list[Slotted] = [(call.key, "input", index) for call, index in taken]
+        places = [at for at in slots if at != one.at]
+        array = next(self._readings(one, state, []), None)
+        if array is None or not places or not state.put.keys().isdisjoint(places):
+            return None
+        after = self._with(dict.fromkeys(places, array), alone)
+        if after is None or (after.error > self._both.bound and not self._mends(after, alone, one)):
+            return None
+        return after
 
     def _in_order(self, every: list[Try], state: State) -> list[Try]:
         """Return what is tried, in order: of what the reference makes of the same, first what is as large as a value.
