@@ -112,6 +112,7 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         wrong += [pair for pair in unspoilt if pair in later_ends or not behind[pair.key] & left]
     if len(doubtful) > 1:
         hidden = [pair for pair in doubtful if pair.key in (ended & sure) - begun - own and pair not in wrong]
+        hidden = [pair for pair in hidden if second_judge.unfit or _has_company(pair, doubtful, second_judge)]
         wrong += [pair for pair in hidden[:_SINGLY] if not spoils_alone(pair)]
     if 0 < len(wrong) < len(doubtful):
         # Of faults one behind the other the last hides the others, where all of them are taken apart.
@@ -126,6 +127,12 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         before, after = ({spot_key(s)[:2] for s in some if s.verdict is Verdict.DIFFERS} for some in judges)
         wrong += more if after < before else []
     return second if len(wrong) == len(doubtful) else without(wrong)
+
+
+def _has_company(pair: Pair, doubtful: Sequence[Pair], judge: Judge) -> bool:
+    """Return whether the code around a pair holds another one that was taken apart: else it was so by itself."""
+    around = judge.alignment.holding
+    return any(around(other.candidate) is around(pair.candidate) for other in doubtful if other is not pair)
 
 
 def _as_most(ended: Sequence[Pair], wrong: Sequence[Pair]) -> list[Pair]:
