@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.refinement import _exchanges, _partners
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
 
@@ -112,3 +113,67 @@ def test_branches_of_modules_that_hold_parameters_are_told_apart(
     assert report.aligned is (slope == spread == 1.0), str(report)
     told = [""] * (slope != 1.0) + ["adv.0"] * (spread != 1.0)
     assert [one.candidate.path for one in report.sources] == told, str(report)
+
+
+class Apart(rows.Module):
+    """Two branches of one layer each, behind a function."""
+
+    def __init__(self) -> None:
+        self.first, self.left, self.right = (rows.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        x = F.gelu(self.first(x))
+        return F.relu(self.left(x)) + F.tanh(self.right(x))
+
+
+class ApartPort(columns.Layer):
+    """The same; ``crossed`` calls the branches in the other order."""
+
+    def __init__(self, front: float, behind: float, *, crossed: bool) -> None:
+        self.f, self.a, self.b = (columns.Dense(8, 8) for _ in range(3))
+        self.front, self.behind, self.crossed = front, behind, crossed
+
+    def forward(self, x: Any) -> Any:
+        x = F.gelu(self.f(x)) * self.front
+        first, second = (F.tanh, F.relu) if self.crossed else (F.relu, F.tanh)
+        return (first(self.a(x)) + second(self.b(x))) * self.behind
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_branches_are_exchanged_beside_a_fault_in_front_of_them(crossed: bool) -> None:
+    report = padiff.diff(Apart(), ApartPort(1.1, 1.0, crossed=crossed), (X,))
+    assert [str(source.cause) for source in report.sources] == ["mul(_, 1.1) in the candidate only"]
+
+
+@pytest.mark.parametrize(("front", "behind", "tried"), [(1.1, 1.0, 0), (1.0, 1.1, 1)])
+def test_what_follows_a_wrong_value_is_not_exchanged_for_it(
+    front: float, behind: float, tried: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try runs the call around them again, and those of a large block are many."""
+    found = []
+
+    def crossed(*given: Any) -> Any:
+        found.append(given)
+        return exchange(*given)
+
+    exchange = _exchanges._crossed
+    monkeypatch.setattr(_exchanges, "_crossed", crossed)
+    padiff.diff(Apart(), ApartPort(front, behind, crossed=False), (X,))
+    assert len(found) == tried
+
+
+def test_no_weight_of_a_layer_is_tried_for_its_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers of one kind on both sides say which is which."""
+    searched = []
+
+    def best_of(*given: Any, **options: Any) -> Any:
+        searched.append(given)
+        return search(*given, **options)
+
+    search = _partners.best_of
+    monkeypatch.setattr(_partners, "best_of", best_of)
+    reference = rows.Sequential(rows.Linear(8, 8), rows.LayerNorm(8), rows.Linear(8, 8))
+    candidate = columns.Stack(columns.Dense(8, 8), columns.LayerNormalization(8, 1e-2), columns.Dense(8, 8))
+    report = padiff.diff(reference, candidate, (X,))
+    assert [source.cause.name for source in report.sources] == ["settings"]
+    assert not searched

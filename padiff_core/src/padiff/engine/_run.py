@@ -50,7 +50,6 @@ from padiff.refinement import (
     with_batches_divided,
     with_constants,
     with_dataflow,
-    with_exchanges,
     with_operations_matched,
     with_orders_borne_out,
     with_other_rows,
@@ -171,7 +170,7 @@ class Run:
             return False
         known = without_mismatches(told, evidence)
         if self.options.transfer and first:
-            known = with_exchanges(with_dataflow(known, evidence), evidence)
+            known = with_dataflow(known, evidence)
         known = without_early_ends(with_sizes_put(with_other_rows(known, evidence), evidence), evidence)
         if first:
             self._tell_parameters(known, evidence.judged(known))

@@ -25,11 +25,11 @@ def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Corresp
     """Return what the dataflow says, where it says otherwise and less differs under it.
 
     It tries all that the dataflow says, and what it says but for symmetries, which names and the order of definition
-    then settle.
+    then settle, or exchanges.
     The candidate is given its parameters anew, and its calls are matched anew.
     """
-    if not (evidence.transfer and _may_be_wrong(correspondence, evidence)):
-        return correspondence
+    if not _may_be_wrong(correspondence, evidence):
+        return with_exchanges(correspondence, evidence)
     first, flows = correspondence, evidence.flows()
     ours, theirs = _as_defined(first.reference, evidence.reference), _as_defined(first.candidate, evidence.candidate)
     guessed, told = (

@@ -8,6 +8,7 @@ since forcing alone decides what the branches give.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import attrs
@@ -15,6 +16,7 @@ import numpy as np
 
 from padiff.alignment import SURE, Alignment, Pair, agreement, in_doubt, region_of
 from padiff.grouping import grouped
+from padiff.judging import Suspicion
 from padiff.parameters import Correspondence, HeldUnit, Link, UnitMatch, held_of, link_roles, matcher
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
@@ -44,7 +46,7 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     judge = evidence.judged(correspondence)
     suspect = (Verdict.DIFFERS, Verdict.STOCHASTIC)
     suspicions = judge.forward(rough=True)
-    owners = dict.fromkeys(s.pair for s in suspicions if s.verdict in suspect)
+    owners = grouped((s for s in suspicions if s.verdict in suspect), lambda s: s.pair)
     bench = judge.settler.bench
     result = correspondence
     crossed: dict[str, tuple[tuple[str, str], ...]] = {}
@@ -53,14 +55,15 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     for owner in owners:
         result = with_partners_tried(used.get(owner, ()), result, evidence)
     callers = _callers(result, bench.alignment) if owners else {}
-    for owner in owners:
+    for owner, found in owners.items():
         below = [match for match in result.matches if owner.key in callers.get(match.candidate, ())]
         unnamed = [below[i] for i in _unnamed(below, range(len(below)))]
-        cycles = list(itertools.islice(_cycles(unnamed, bench.alignment), _MOST))
-        read_otherwise = list(itertools.islice(_cycles(unnamed, bench.alignment, read=False), _MOST))
+        last = max(map(_begun_before, found))
+        cycles = list(itertools.islice(_cycles(unnamed, bench.alignment, last), _MOST))
+        read_otherwise = list(itertools.islice(_cycles(unnamed, bench.alignment, last, read=False), _MOST))
         if not cycles and owner.candidate.module.class_name not in looked:
             looked.add(owner.candidate.module.class_name)
-            named = list(itertools.islice(_cycles(below, bench.alignment), _MOST))
+            named = list(itertools.islice(_cycles(below, bench.alignment, last), _MOST))
             asked = Trial(bench, owner, bench.trace)
             told = next((cycle for cycle in named if not asked.error(_crossed(bench.alignment, cycle))), None)
             if told is not None:
@@ -248,15 +251,24 @@ def _callers(known: Correspondence, alignment: Alignment) -> dict[HeldUnit, set[
     return found
 
 
-def _cycles(below: Sequence[UnitMatch], alignment: Alignment, *, read: bool = True) -> Iterator[Cycle]:
+def _begun_before(suspicion: Suspicion) -> float:
+    """Return the index of the candidate's calls before which a value was made: none that follows has a part in it."""
+    spot = suspicion.spot
+    return math.inf if spot is None or spot.what == "output" else spot.pair.candidate.index
+
+
+def _cycles(below: Sequence[UnitMatch], alignment: Alignment, last: float, *, read: bool = True) -> Iterator[Cycle]:
     """Yield two, then three of some matched units of which each may have the next one's partner: it fits.
 
-    What gives another shape than that one cannot be fed in its place, which makes the code around right by itself.
-    Where it is not ``read`` as it is now, two of them may: in another order of axes, the one that it is read in fits
-    its present partner alone.
+    One of them at least is called before the ``last`` call that is given what is wrong. What gives another shape than
+    the other one cannot be fed in its place, which makes the code around right by itself. Where it is not ``read`` as
+    it is now, two of them may: in another order of axes, the one that it is read in fits its present partner alone.
     """
-    for length in (2, 3) if read else (2,):
+    early = {match for match in below if any(pair.candidate.index < last for pair in _calls(alignment, (match,)))}
+    for length in () if not early else (2, 3) if read else (2,):
         for first, *others in itertools.combinations(below, length):
+            if early.isdisjoint((first, *others)):
+                continue
             for order in itertools.permutations(others):
                 cycle = (first, *order)
                 if not all(link_roles(a.reference, b.candidate)[0] for a, b in _steps(cycle)):

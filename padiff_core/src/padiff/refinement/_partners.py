@@ -74,7 +74,10 @@ def _exchanged(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, ...]]:
         theirs = [matches[i].candidate.name_of(links[i, j].candidate) for i, j in places]
         open_ones += [places[n] for n in in_doubt(ours, theirs)]
     found: list[list[tuple[UnitMatch, ...]]] = []
+    told = {(i, j): _told_by_kind(matches[i], links[i, j]) for i, j in open_ones}
     for one, other in itertools.combinations(sorted(open_ones), 2):
+        if told[one] and told[other] and told[one] != told[other]:
+            continue
         crossed = [
             ways_between(links[a].role, links[a].reference, links[b].candidate) for a, b in ((one, other), (other, one))
         ]
@@ -85,6 +88,12 @@ def _exchanged(matches: Sequence[UnitMatch]) -> Iterator[tuple[UnitMatch, ...]]:
         yield from exchanged
         for some in exchanged:
             yield from itertools.islice(laid_each_way(some), _LAYOUTS // ways)
+
+
+def _told_by_kind(match: UnitMatch, link: Link) -> tuple[str, str] | None:
+    """Return what the layers of both sides say that a parameter is, where they say it: no weight is a bias."""
+    kinds = {unit.kind for unit in match.units}
+    return (kind, link.role) if len(kinds) == 1 and (kind := next(iter(kinds))) else None
 
 
 def _with_links(matches: Sequence[UnitMatch], links: dict[Place, Link]) -> tuple[UnitMatch, ...]:
