@@ -137,7 +137,7 @@ def test_what_one_side_alone_draws_is_settled_by_few_replays(
 
 @pytest.mark.parametrize("drawn", [nothing, drop_path(0.1)], ids=["nothing", "drawn"])
 def test_where_no_generator_is_seen_a_whole_side_is_asked_once(drawn: Code, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MindSpore's generators are hidden: each value was asked under eight seeds, and again behind each refinement."""
+    """Each value was asked under eight seeds, and again behind each refinement."""
     monkeypatch.setattr(ToyAdapter, "random_state", lambda self: None)
     known: list[Randomness] = []
     initialize = Randomness.__init__
