@@ -154,9 +154,9 @@ def _refuted(
     # What is as right as it is read now is wrong for another reason: a norm is right either way, but for its epsilon.
     now, bench = evidence.bench(correspondence), evidence.bench(plain)
     errors = Trial(now, pair, now.trace).errors(correspondence.alignment)
-    wrong = {key for key, error in errors.items() if error > RIGHT}
+    wrong = {token for token, error in errors.items() if error > RIGHT}
     # A value that has no counterpart but in its order is not compared without it: that tells nothing.
-    needed = frozenset(key[2] for key in wrong if isinstance(key, tuple))
+    needed = frozenset(token for token in wrong if isinstance(token, int))
     trial = Trial(bench, given, bench.trace, needed)
     return plain if wrong and trial.error(plain.alignment.with_pair(given)) <= RIGHT else None
 
