@@ -454,3 +454,32 @@ def test_a_step_is_held_to_the_type_of_the_weights(rate: float, decay: float) ->
     assert ("lr: 0.05 in the reference, 2.0 in the candidate" in str(report)) is (rate == 2.0), str(report)
     noted = [note.data["name"] for note in report.notes if note.kind == "optimizer_setting"]
     assert noted == ["weight_decay"] * bool(decay), str(report)
+
+
+class CastsFirst(torch.nn.Module):
+    """Bring what it is given to the type of its weights, as models do that take images."""
+
+    def __init__(self, factor: float = 1.0, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.factor, self.first, self.norm = factor, torch.nn.Linear(16, 8), torch.nn.LayerNorm(8, eps)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.to(self.first.weight.dtype)
+        return self.norm(torch.relu(self.first(x if self.factor == 1 else x * self.factor)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "causes"),
+    [({}, []), ({"eps": 1.0}, ["settings"]), ({"factor": 1.1}, ["code_alone"])],
+    ids=["right", "norm", "input"],
+)
+def test_what_a_model_casts_is_no_source_beside_a_fault(
+    fault: dict[str, float], causes: list[str], dtype: torch.dtype, turned: bool
+) -> None:
+    """In float64 such a cast hands on what it is given: the reference's value did not arise there, it was told."""
+    models = CastsFirst(), CastsFirst(**fault)
+    models[turned].to(dtype)
+    report = padiff.diff(*models, (torch.from_numpy(X),))
+    assert [one.cause and one.cause.name for one in report.sources] == causes, str(report)

@@ -218,8 +218,7 @@ class Forcer(Comparer):
             self._await(spot, tensor)
         if self._observed is not None:
             values = self._observed.spots[spot.key] = tensor.numpy()
-            if new:
-                self._observed.values.setdefault(spot.reference.token, values)
+            self._observed.values.setdefault(spot.reference.token, values)
         value = self._force.value(spot.reference)
         if value is None:
             return
