@@ -390,8 +390,12 @@ def test_dropout_draws_the_same_again() -> None:
     assert mindspore.get_seed() == given
 
 
-KEPT = mindspore.ops.StandardNormal()
-"""A primitive that is called more than once."""
+def halves(x: Any) -> Any:
+    return mindspore.ops.dropout(x, 0.5, training=True)
+
+
+KEPT, COMPILED = mindspore.ops.StandardNormal(), mindspore.jit(halves)
+"""A primitive that is called more than once, and a function that no primitive is seen in."""
 
 
 @pytest.mark.parametrize(
@@ -399,7 +403,8 @@ KEPT = mindspore.ops.StandardNormal()
     [
         (nn.SequentialCell(nn.Dropout(p=0.5)).set_train(), True),
         (nn.SequentialCell(nn.Dropout2d(p=0.5)).set_train(), True),
-        (Calling(lambda _, x: mindspore.ops.dropout(x, 0.5, training=True)), True),
+        (Calling(lambda _, x: halves(x)), True),
+        (Calling(lambda _, x: COMPILED(x)), True),
         (Calling(lambda _, x: x + mindspore.ops.rand(4)), True),
         (Calling(lambda _, x: x + KEPT((4,))), True),
         (Calling(lambda _, x: x * float(np.random.rand())), True),
@@ -414,6 +419,19 @@ def test_what_draws_shows_whatever_seeds_it(native: nn.Cell, taken: bool) -> Non
         before = ADAPTER.random_state()
         ADAPTER.wrap(native).run((x,), {})
         assert (before != ADAPTER.random_state()) is taken
+
+
+@pytest.mark.parametrize("mode", ["ast", "bytecode"])
+@pytest.mark.parametrize("factor", [1.0, 1.2])
+def test_what_compiled_code_draws_is_judged_by_its_distribution(mode: str, factor: float) -> None:
+    """What runs there shows nowhere: a right port was a source, since one side alone seemed to draw."""
+    compiled = mindspore.jit(halves, capture_mode=mode)
+    models = [
+        Calling(lambda self, x, do=do: self.last(do(self.first(x))), first=nn.Dense(8, 8), last=nn.Dense(8, 4))
+        for do in (halves, lambda x: compiled(x) * factor)
+    ]
+    report = padiff.diff(*models, (np.random.default_rng(0).standard_normal((6, 8), dtype=np.float32),))
+    assert report.aligned is (factor == 1.0), str(report)
 
 
 def test_preserved_puts_back_objects_too() -> None:

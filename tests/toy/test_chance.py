@@ -172,6 +172,15 @@ def test_what_a_generator_of_their_own_draws_on_both_sides_is_no_fault() -> None
     assert report.aligned, report
 
 
+@pytest.mark.parametrize("size", [0.1, 0.13])
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_varies_was_drawn_though_nobody_saw_it(size: float, turned: bool) -> None:
+    """A generator of one's own, or compiled code: it counted as one value, where the other side gives several."""
+    sides = noise(size), unseen(0.1, 6)
+    report = compared(sides[turned:][:1], sides[1 - turned :][:1], 0)
+    assert [found.between for found in report.sources] == [("branch", "last")] * (size != 0.1), report
+
+
 def test_what_a_generator_of_its_own_draws_on_one_side_is_named() -> None:
     report = compared((nothing,), (unseen(0.1, 5),), 0)
     (source,) = report.sources

@@ -16,6 +16,7 @@ from mindspore.train import amp
 from padiff.adapter import dtypes, leaves, machinery_of, map_leaves, replaced
 from padiff_mindspore.autograd import finish
 from padiff_mindspore.tensor import array_of, from_array, give, overwrite
+from padiff_mindspore.versions import MINDSPORE
 
 _WITHOUT_FLOAT64 = (
     "AffineGrid BatchNorm BCEWithLogitsLoss BinaryCrossEntropy Conv2D Conv2DBackpropInput Conv2DTranspose "
@@ -194,16 +195,21 @@ def drawn() -> int:
 
 @contextmanager
 def counting_draws() -> Iterator[None]:
-    """Count within how often primitives draw random numbers."""
-    call = ops.Primitive.__call__
-
-    @wraps(call)
-    def called(primitive: Any, *args: Any) -> Any:
-        _Draws.times += _draws(primitive)
-        return call(primitive, *args)
-
-    with replaced(ops.Primitive, "__call__", called):
+    """Count within how often primitives draw random numbers; what is compiled may do so whenever it runs."""
+    with ExitStack() as stack:
+        for cls, draws in ((ops.Primitive, _draws), (MINDSPORE.held["compiled"], lambda _: True)):
+            if cls is not None:
+                stack.enter_context(replaced(cls, "__call__", _counted(cls.__call__, draws)))
         yield
+
+
+def _counted(call: Callable[..., Any], draws: Callable[[Any], bool]) -> Callable[..., Any]:
+    @wraps(call)
+    def called(one: Any, *args: Any, **kwargs: Any) -> Any:
+        _Draws.times += draws(one)
+        return call(one, *args, **kwargs)
+
+    return called
 
 
 def _draws(primitive: Any) -> bool:

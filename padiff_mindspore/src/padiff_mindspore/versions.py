@@ -27,6 +27,11 @@ OFFERS: Mapping[str, Offer] = {
         reason="which automatic casts are on has no public name",
         without="calls under automatic casts are replayed without them",
     ),
+    "compiled": Offer(
+        "common.api._JitExecutor",
+        reason="that a compiled function runs shows nowhere else, and it may draw random numbers",
+        without="one that draws seldom may seem to give the same under every seed",
+    ),
 }
 """What versions differ in, by the name under which the rest asks for it."""
 

@@ -49,7 +49,10 @@ class Randomness:
         seeds = _SEEDS if took is not False else _SEEDS[:2]
         first = self._seen(asked, ours, seeds[0])
         others = (self._seen(asked, ours, seed) for seed in seeds[1:])
-        return first is not None and any(one is not None and are_random(first, one) for one in others)
+        found = first is not None and any(one is not None and are_random(first, one) for one in others)
+        if found and took is False:
+            self._drawn[pair, ours] = True  # where nobody sees it: in code that is compiled
+        return found
 
     def _is_quiet(self, pair: Pair, *, ours: bool) -> bool:
         """Return whether a whole side is known to give the same under all seeds, now that a value of a pair is asked.
