@@ -27,8 +27,6 @@ from padiff.refinement._loose_gradients import with_loose_gradients
 from padiff.report import Verdict
 from padiff.trace import Call, Leaf, Trace, contrasts
 
-_SINGLY = 4
-"""Pairs that are doubted by themselves."""
 _NEAR = 4
 """Values behind a call that are looked at for what its match gives."""
 _CLEARLY = 0.1
@@ -86,10 +84,6 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         found = judge.forward(rough=True)
         return [s for s in found if s.verdict is Verdict.DIFFERS and spot_key(s) not in seen]
 
-    def spoils_alone(pair: Pair) -> bool:
-        judge = evidence.judged(without([pair]))
-        return spoils(pair, fresh(judge), judge)
-
     second = without(doubtful)
     second_judge = evidence.judged(second)
     again = [s for s in second_judge.forward(rough=True) if s.verdict is Verdict.DIFFERS]
@@ -110,10 +104,6 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         unspoilt = [pair for pair in (*later_ends, *put_in) if not spoils(pair, unheard, fewer)]
         # What follows was wrong too, though it was fed: now it is right, or wrong by itself.
         wrong += [pair for pair in unspoilt if pair in later_ends or not behind[pair.key] & left]
-    if len(doubtful) > 1:
-        hidden = [pair for pair in doubtful if pair.key in (ended & sure) - begun - own and pair not in wrong]
-        hidden = [pair for pair in hidden if second_judge.unfit or _has_company(pair, doubtful, second_judge)]
-        wrong += [pair for pair in hidden[:_SINGLY] if not spoils_alone(pair)]
     if 0 < len(wrong) < len(doubtful):
         # Of faults one behind the other the last hides the others, where all of them are taken apart.
         fewer = evidence.judged(without(wrong))
@@ -127,12 +117,6 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         before, after = ({spot_key(s)[:2] for s in some if s.verdict is Verdict.DIFFERS} for some in judges)
         wrong += more if after < before else []
     return second if len(wrong) == len(doubtful) else without(wrong)
-
-
-def _has_company(pair: Pair, doubtful: Sequence[Pair], judge: Judge) -> bool:
-    """Return whether the code around a pair holds another one that was taken apart: else it was so by itself."""
-    around = judge.alignment.holding
-    return any(around(other.candidate) is around(pair.candidate) for other in doubtful if other is not pair)
 
 
 def _as_most(ended: Sequence[Pair], wrong: Sequence[Pair]) -> list[Pair]:
