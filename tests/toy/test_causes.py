@@ -367,4 +367,5 @@ def test_what_showed_nothing_in_one_block_is_hardly_searched_for_in_the_next(mon
     report = padiff.diff(Blocks(right), Blocks(wrong), np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4))
     assert not report.aligned
     first, *others = (one.runs for one in made)
-    assert first > 8 and max(others) <= 6, [one.runs for one in made]
+    assert first > 8
+    assert max(others) <= 4
