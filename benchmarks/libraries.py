@@ -30,6 +30,7 @@ VERSIONS = {
     "paddle.vision": ("torchvision", "paddlepaddle"),
     "paddleclas": ("timm", "paddlepaddle", "paddleclas"),
     "mindcv": ("timm", "mindspore", "mindcv"),
+    "mindone": ("transformers", "mindspore", "mindone"),
 }
 
 
@@ -90,7 +91,7 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="print all slips, not those alone that are misjudged")
     asked = parser.parse_args()
     warnings.filterwarnings("ignore")
-    if asked.library == "mindcv":
+    if asked.library in ("mindcv", "mindone"):
         import mindspore  # noqa: F401  before Paddle
     import padiff
 

@@ -57,13 +57,49 @@ HEADS = {
     "XLNet": "Model",
 }
 """Family -> which of its models."""
+MINDONE = {
+    "Albert": "ForMaskedLM",
+    "Bert": "ForMaskedLM",
+    "CodeGen": "ForCausalLM",
+    "Cohere": "ForCausalLM",
+    "DebertaV2": "ForMaskedLM",
+    "DistilBert": "ForMaskedLM",
+    "Electra": "ForCausalLM",
+    "Ernie4_5": "ForCausalLM",
+    "Falcon": "ForCausalLM",
+    "GPT2": "LMHeadModel",
+    "GPTJ": "ForCausalLM",
+    "Gemma2": "ForCausalLM",
+    "Glm": "ForCausalLM",
+    "Glm4": "ForCausalLM",
+    "Granite": "ForCausalLM",
+    "Helium": "ForCausalLM",
+    "Llama": "ForCausalLM",
+    "MBart": "ForCausalLM",
+    "MT5": "ForConditionalGeneration",
+    "Mistral": "ForCausalLM",
+    "MobileBert": "ForMaskedLM",
+    "Mpt": "ForCausalLM",
+    "Nemotron": "ForCausalLM",
+    "OPT": "ForCausalLM",
+    "Persimmon": "ForCausalLM",
+    "Phi": "ForCausalLM",
+    "Qwen2": "ForCausalLM",
+    "Roberta": "ForCausalLM",
+    "SmolLM3": "ForCausalLM",
+    "StableLm": "ForCausalLM",
+    "Starcoder2": "ForCausalLM",
+    "Whisper": "ForCausalLM",
+    "XLNet": "LMHeadModel",
+}
+"""The same of what MindOne has, and a CPU computes."""
 WORDS = 60
 SIZES = {
     WORDS: "vocab_size",
     32: "hidden_size d_model emb_dim dim n_embd word_embed_proj_dim entity_emb_size",
     2: "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers type_vocab_size "
     "num_key_value_heads",
-    4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads",
+    4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads rotary_dim",
     64: "intermediate_size d_ff hidden_dim ffn_dim encoder_ffn_dim decoder_ffn_dim d_inner dff max_position_embeddings "
     "n_positions",
     8: "d_kv head_dim d_head",
@@ -86,28 +122,41 @@ def small(config: Any, given: Mapping[str, Any]) -> Any:
     return config(**settings)
 
 
-def _hugging_face(family: str) -> tuple[Any, Any, dict[str, Any]]:
+def _hugging_face(family: str, head: str, **given: Any) -> tuple[Any, Any, dict[str, Any]]:
     import torch
     import transformers
 
-    config = small(getattr(transformers, f"{family}Config"), {})
+    config = small(getattr(transformers, f"{family}Config"), given)
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     ids = np.random.default_rng(0).integers(5, WORDS, (2, 12))
     inputs = {"input_ids": ids}
     if config.is_encoder_decoder:
         inputs["decoder_input_ids"] = ids[:, :7]
-    return getattr(transformers, family + HEADS[family])(config), config, inputs
+    return getattr(transformers, family + head)(config), config, inputs
 
 
 def _paddlenlp(family: str) -> Pair:
     from paddlenlp import transformers as ports
 
-    reference, theirs, inputs = _hugging_face(family)
+    reference, theirs, inputs = _hugging_face(family, HEADS[family])
     config = small(getattr(ports, f"{family}Config"), theirs.to_dict())
     name = family + HEADS[family]
     module = sys.modules[getattr(ports, name).__module__]
     return Pair(reference, module, lambda written: getattr(written, name)(config), inputs)
+
+
+def _mindone(family: str) -> Pair:
+    import mint_on_cpus
+    import transformers
+
+    mint_on_cpus.install()
+    for name in ("mindone", "mindone.utils", "mindone.transformers", "mindone.transformers.models"):
+        _bare(name)
+    vars(sys.modules["mindone.transformers"])["__version__"] = transformers.__version__
+    reference, config, inputs = _hugging_face(family, MINDONE[family], use_cache=False)
+    module = importlib.import_module(f"mindone.{type(reference).__module__}")
+    return Pair(reference, module, lambda written: getattr(written, type(reference).__name__)(config), inputs)
 
 
 # Vision models ----------------------------------------------------------------------------------------------------
@@ -202,7 +251,8 @@ HOMES = {
     "paddleclas": "paddleclas.ppcls.arch.backbone",
     "mindcv": "mindcv.models",
 }
-LIBRARIES = ("paddlenlp", *VISION)
+LANGUAGE = {"paddlenlp": (HEADS, _paddlenlp), "mindone": (MINDONE, _mindone)}
+LIBRARIES = (*LANGUAGE, *VISION)
 
 
 def _vision(library: str, name: str) -> Pair:
@@ -287,12 +337,12 @@ def _moved(model: Any) -> None:
 
 def names(library: str) -> list[str]:
     """Return the models of which a library has ports."""
-    return [*HEADS] if library == "paddlenlp" else [*VISION[library]]
+    return [*(LANGUAGE[library][0] if library in LANGUAGE else VISION[library])]
 
 
 def pair(library: str, name: str, *, train: bool) -> Pair:
     """Return a model and what builds its port, both in one mode."""
-    made = _paddlenlp(name) if library == "paddlenlp" else _vision(library, name)
+    made = LANGUAGE[library][1](name) if library in LANGUAGE else _vision(library, name)
     made.reference.train(train)
     build = made.build
 

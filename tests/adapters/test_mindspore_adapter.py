@@ -410,6 +410,9 @@ KEPT, COMPILED = mindspore.ops.StandardNormal(), mindspore.jit(halves)
         (Calling(lambda _, x: x * float(np.random.rand())), True),
         (nn.SequentialCell(nn.Dropout(p=0.5)).set_train(False), False),
         (Calling(lambda _, x: mindspore.ops.softmax(x) + mindspore.ops.relu(x)), False),
+        (Calling(lambda _, x: mindspore.ops.dropout(x, p=0.0)), False),
+        (Calling(lambda _, x: mindspore.mint.nn.functional.dropout(x, 0.5, training=False)), False),
+        (Calling(lambda _, x: mindspore.mint.nn.functional.dropout(x, 0.0)), False),
     ],
 )
 def test_what_draws_shows_whatever_seeds_it(native: nn.Cell, taken: bool) -> None:

@@ -119,6 +119,31 @@ def test_recorded_runs_say_so_too(tmp_path: Path, code: str, said: str) -> None:
     assert str(source.evidence[0]).startswith(said), source
 
 
+@pytest.mark.parametrize(
+    ("reference", "candidate", "said"),
+    [
+        ("added", "unread", "no gradient comes to it in the candidate: not used there, or detached"),
+        ("unread", "added", "no gradient comes to it in the reference: not used there, or detached"),
+        ("added", "twice", "the candidate's is 2 times the reference's"),
+    ],
+)
+def test_a_bias_of_zeros_whose_gradient_alone_differs_says_how(reference: str, candidate: str, said: str) -> None:
+    """A new model begins with zeros: that a port never adds them shows in no value."""
+
+    class Head(rows.Module):
+        def __init__(self, how: str) -> None:
+            self.linear, self.bias, self.how = rows.Linear(8, 8), rows.parameter(8), how
+            self.bias.data[...] = 0
+
+        def forward(self, x: Any) -> Any:
+            y = self.linear(x)
+            return y if self.how == "unread" else y + self.bias * (2 if self.how == "twice" else 1)
+
+    (source,) = padiff.diff(Head(reference), Head(candidate), TOKENS).sources
+    assert source.what.name == "bias"
+    assert str(source.evidence[0]).startswith(said)
+
+
 @pytest.mark.parametrize("kept", [("tensors", "sketch"), ("sketch", "tensors")])
 def test_values_that_one_run_kept_as_sketches_are_like_nothing(tmp_path: Path, kept: tuple[str, str]) -> None:
     """One that is not there whole is no zeros: only a gradient may not have come."""

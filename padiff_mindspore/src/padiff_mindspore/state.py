@@ -186,36 +186,48 @@ def _tables() -> tuple[str, ...]:
 
 class _Draws:
     times = 0
+    turned_idly = 0
 
 
-def drawn() -> int:
-    """Return how often primitives have drawn while these were counted: what seeds itself shows in no generator."""
-    return _Draws.times
+def drawn() -> tuple[int, ...]:
+    """Return the generator's seed, how far what drew turned it, and how often primitives drew that seed themselves."""
+    seed, *turned = array_of(mindspore.get_rng_state()).view(np.int64).tolist()
+    return seed, sum(turned) - _Draws.turned_idly, _Draws.times
 
 
 @contextmanager
 def counting_draws() -> Iterator[None]:
     """Count within how often primitives draw random numbers; what is compiled may do so whenever it runs."""
+    wrapped = {ops.Primitive: _draws, MINDSPORE.held["compiled"]: _draws_unseen, MINDSPORE.held["mint_dropout"]: _turns}
     with ExitStack() as stack:
-        for cls, draws in ((ops.Primitive, _draws), (MINDSPORE.held["compiled"], lambda _: True)):
+        for cls, counts in wrapped.items():
             if cls is not None:
-                stack.enter_context(replaced(cls, "__call__", _counted(cls.__call__, draws)))
+                stack.enter_context(replaced(cls, "__call__", _counted(cls.__call__, counts)))
         yield
 
 
-def _counted(call: Callable[..., Any], draws: Callable[[Any], bool]) -> Callable[..., Any]:
+def _counted(call: Callable[..., Any], counts: Callable[..., None]) -> Callable[..., Any]:
     @wraps(call)
     def called(one: Any, *args: Any, **kwargs: Any) -> Any:
-        _Draws.times += draws(one)
+        counts(one, *args)
         return call(one, *args, **kwargs)
 
     return called
 
 
-def _draws(primitive: Any) -> bool:
-    """Return whether a primitive takes a seed, has a hidden effect, as MindSpore calls that, or drops channels."""
+def _draws(primitive: Any, *_: Any) -> None:
+    """Count a primitive that takes a seed, has a hidden effect, as MindSpore calls that, or drops channels."""
     seeded = any(name.lower().startswith("seed") for name in primitive.init_attrs)
-    return seeded or "side_effect_hidden" in primitive.attrs or "Dropout" in primitive.name
+    draws = seeded or "side_effect_hidden" in primitive.attrs or "Dropout" in primitive.name
+    _Draws.times += draws and primitive.init_attrs.get("keep_prob") != 1
+
+
+def _draws_unseen(*_: Any) -> None:
+    _Draws.times += 1
+
+
+def _turns(_: Any, x: Any, p: Any, training: Any, *__: Any) -> None:
+    _Draws.turned_idly += 0 if training and p else MINDSPORE.held["generator_step"] or 0
 
 
 @contextmanager

@@ -32,6 +32,14 @@ OFFERS: Mapping[str, Offer] = {
         reason="that a compiled function runs shows nowhere else, and it may draw random numbers",
         without="one that draws seldom may seem to give the same under every seed",
     ),
+    "mint_dropout": Offer(
+        "ops.auto_generate.gen_ops_prim.FuncDropoutExt",
+        reason="mint's dropout turns the generator also where it drops nothing",
+        without="what draws nothing runs under as many seeds as what does",
+    ),
+    "generator_step": Offer(
+        "ops.function.nn_func.generator_step_", reason="by how much it does", without="as mint_dropout"
+    ),
 }
 """What versions differ in, by the name under which the rest asks for it."""
 

@@ -46,6 +46,9 @@ EVIDENCE_OF_VALUES: Mapping[str, Phrase] = {
     "mistaken_value": "the candidate has the reference's {value} there: another tensor, or two in another order",
     "functions": "{reference} of the {value} in the reference, {candidate} of it in the candidate",
     "no_gradient_comes": "no gradient comes to it in the {side}: detached (detach, stop_gradient, no_grad) there?",
+    "parameter_without_gradient": (
+        "no gradient comes to it in the {side}: not used there, or detached (detach, stop_gradient, no_grad)?"
+    ),
     "all_zeros": "nothing but zeros in the {side}",
     "multiple": _multiple,
     "offset": "the candidate's is the reference's {more:+.6g}, in every element",

@@ -73,10 +73,11 @@ def _agrees(settler: Settler, asked: Question, wanted: Mapping[str, Mapping[str,
     return not (ours is None or theirs is None) and difference(ours, theirs).rel_l2 <= TOGETHER(epsilon(ours.dtype))
 
 
-def likened(ruling: Ruling, asked: Question, spot: Spot, settler: Settler) -> Ruling:
+def likened(ruling: Ruling, asked: Question, spot: Spot | None, settler: Settler) -> Ruling:
     """Return the ruling on a value that a call's code makes, or on its gradient, with how it is like the reference's.
 
-    What both sides of the call do by themselves tells, in float64 where they run in it.
+    What both sides of the call do by themselves tells, in float64 where they run in it. Without a spot it is the
+    gradient of a parameter.
     """
     owner, gradient = asked.pair, asked.backward
     phase = Phase.BACKWARD if gradient else Phase.FORWARD
@@ -88,16 +89,20 @@ def likened(ruling: Ruling, asked: Question, spot: Spot, settler: Settler) -> Ru
         if runs.reference is None or runs.candidate is None:
             continue
         ours, theirs = runs.values(asked.read)
+        if ours is None and theirs is not None and spot is None:
+            ours = np.zeros_like(theirs)
         if ours is None:
             return ruling
         # Of what is put in, which is rounded as it was recorded, the code makes its own.
         value = runs.reference.observed.gradient if gradient else settler.bench.trace.value
-        around = named_around(owner, spot, settler.bench.alignment)
-        named = ((name, value(leaf)) for name, leaf in around if leaf.token != spot.reference.token)
+        around = () if spot is None else named_around(owner, spot, settler.bench.alignment)
+        named = ((name, value(leaf)) for name, leaf in around if spot and leaf.token != spot.reference.token)
         known = ((name, one) for name, one in named if one is not None)
         theirs = np.zeros_like(ours) if theirs is None and gradient else theirs
-        bound = CAST(epsilon_of(spot.reference.dtype))
+        bound = CAST(asked.eps if spot is None else epsilon_of(spot.reference.dtype))
         found = None if theirs is None else likeness(ours, theirs, known, bound, gradient=gradient)
+        if found is not None and spot is None and found.kind == "no_gradient_comes":
+            found = attrs.evolve(found, kind="parameter_without_gradient")
         return ruling if found is None else attrs.evolve(ruling, evidence=(found, *ruling.evidence))
     return ruling
 
