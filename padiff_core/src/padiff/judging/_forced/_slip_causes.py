@@ -60,6 +60,8 @@ class _Explained:
         self._bench, self._plain, self._named = judge.settler.bench, plain, named
         self._hints: set[object] = set()
         self._searched: dict[object, Search] = {}
+        self._in_vain: set[object] = set()
+        """Places of some code that was searched in vain in one call: in another one too, unless hints come."""
         self._spent = 0
         self._told: dict[object, set[object]] = {}
         """What was found elsewhere before each was looked into."""
@@ -70,6 +72,7 @@ class _Explained:
         more = name in self._searched and not self._searched[name].slips[0] and self._hints - self._told[name]
         if more:
             self._spent += self._searched.pop(name).runs
+            self._in_vain.clear()
         return bool(more)
 
     def by_code(self, source: Finding) -> tuple[Finding, bool]:
@@ -80,13 +83,16 @@ class _Explained:
         index = None if spot is None else _index(spot, self._plain)
         if found is None or spot is None or index is None:
             return source, False
+        like = found.pair.candidate.module.class_name, source.between, source.what
         if name not in self._searched:  # in a step behind it is the same
             bench = attrs.evolve(self._bench, evaluating=source.rests_on("evaluation_mode"))
             left = _ALL_RUNS - self._spent - sum(one.runs for one in self._searched.values())
-            most = min(RUNS, max(left, _LEAST_RUNS))
+            most = _LEAST_RUNS if like in self._in_vain else min(RUNS, max(left, _LEAST_RUNS))
             self._told[name] = set(self._hints)
             self._searched[name] = Search(bench, found.pair, spot, index, self._plain, self._hints, most)
         slips, whole = self._searched[name].slips
+        if self._searched[name].in_vain:
+            self._in_vain.add(like)
         drawn = source.rests_on("distribution")  # two draws differ, however they are made
         slips = [slip for slip in slips if _draw_otherwise(slip)] if drawn else slips
         if slips:

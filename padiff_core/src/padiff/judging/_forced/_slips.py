@@ -54,6 +54,8 @@ class Search:
             Code.of(plain[pair.candidate.key], fed(calls.of_candidate), target),
         )
         self.runs = 0
+        self.in_vain = False
+        """Whether nothing that was put in told an operation that differs."""
         self._dtype: str | None = None
         self._begin: State | None = self._begun()
 
@@ -69,6 +71,7 @@ class Search:
             if step is None:
                 told = [self._numbered(one) for one in found if one.alike and one.slip.reference and one.slip.candidate]
                 rest = [*self._rest(state)]
+                self.in_vain = not told
                 return [*told, *rest], bool(rest)
             more, state = step
             found += more
