@@ -130,3 +130,34 @@ def test_what_a_weight_is_computed_of_belongs_to_the_layer_beside_it(scale: floa
     report = padiff.diff(Attention(), Attending(scale), tokens)
     assert len(report.sources) == (scale != 2.0), report
     assert all(one.reference[0][0] == one.candidate[0] for one in report.mapping.parameters), report.mapping
+
+
+class Packed(torch.nn.Module):
+    def __init__(self, norm: Any) -> None:
+        super().__init__()
+        self.both, self.out = norm(torch.nn.Conv2d(3, 8, 3)), torch.nn.Conv2d(4, 2, 1)
+
+    def forward(self, x: Any) -> Any:
+        value, gate = self.both(x).chunk(2, 1)
+        return self.out(torch.tanh(value) * torch.sigmoid(gate))
+
+
+class Apart(paddle.nn.Layer):
+    def __init__(self, norm: Any, scale: float) -> None:
+        super().__init__()
+        self.value, self.gate = norm(paddle.nn.Conv2D(3, 4, 3)), norm(paddle.nn.Conv2D(3, 4, 3))
+        self.out, self.scale = paddle.nn.Conv2D(4, 2, 1), scale
+
+    def forward(self, x: Any) -> Any:
+        value, gate = self.value(x) * self.scale, self.gate(x)
+        return self.out(paddle.tanh(value) * paddle.nn.functional.sigmoid(gate))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.01])
+@pytest.mark.parametrize(("norm", "turned"), [("weight", False), ("weight, as a parametrization", True)])
+def test_a_normed_layer_packs_biases_and_lengths(norm: str, turned: bool, scale: float) -> None:
+    """The bias and the lengths of one layer were joined in the bias of the packed one: right ports were not aligned."""
+    ours, theirs = Packed(PAIRS[norm][0]), Apart(PAIRS[norm][1], scale)
+    report = padiff.diff(theirs, ours, (IMAGES,)) if turned else padiff.diff(ours, theirs, (IMAGES,))
+    assert report.aligned is (scale == 1.0), str(report)
+    assert len(report.sources) == (scale != 1.0), str(report)

@@ -113,14 +113,15 @@ def _alone(
 ) -> Iterator[HeldUnit]:
     """Yield a unit of each parameter without counterpart that no layer's rule speaks of, in execution order.
 
-    And of those of layers that take each channel ``apart``: code does that with rows of numbers.
+    And of those of layers that take each channel ``apart``: code does that with rows of numbers. What a layer's weight
+    is computed from has as many axes as that.
     """
     ranks = {path: rank for rank, path in enumerate(flow.takes)}
     found = [
         (min(ranks.get(path, len(ranks)) for path in held.parameter.paths), unit, role, held)
         for unit in units
         for role, held in unit.roles.items()
-        if len(bare(held.shape)) <= axes and held.parameter.path in left
+        if (len(bare(held.shape)) <= axes or unit.module.kind is not None) and held.parameter.path in left
         if unit.loose or _is_table(unit) or (apart and takes_channels_apart(unit))
         if not held.parameter.buffer and held.part.permuted and held.part.transpose is None
     ]
@@ -137,7 +138,8 @@ def _joined(sides: Sequence[Units], flows: tuple[Flow, Flow], *, ours: bool) -> 
     """Yield what joins which: those of one module first, then those below one further out.
 
     Of several that fill a whole those are meant that take as many values together as it does: scales of queries and of
-    keys take one value, and their shifts another.
+    keys take one value, and their shifts another. What one layer holds under two names no parameter joins, but what
+    several hold under one: the biases of convolutions whose weights are normed, and the lengths of these.
     """
     wholes, parts = map(list, sides)
     homes: dict[str, str] = {}
@@ -148,7 +150,9 @@ def _joined(sides: Sequence[Units], flows: tuple[Flow, Flow], *, ours: bool) -> 
 
     def members_of(shape: tuple[int, ...], whole: HeldUnit, group: Units) -> Group:
         alike = grouped(group, lambda unit: taken([unit], flows[1]))
-        found = [some for some in (_filling(shape, few) for few in (group, *alike.values())) if some]
+        named = grouped(group, _called)
+        ways = group, *alike.values(), named.pop(_called(whole), ()), *named.values()
+        found = [some for some in (_filling(shape, few) for few in ways) if some and not _of_one_layer(some)]
         values = len(taken([whole], flows[0]))
         return next((some for some in found if len(taken(some, flows[1])) == values), next(iter(found), ()))
 
@@ -168,6 +172,17 @@ def _joined(sides: Sequence[Units], flows: tuple[Flow, Flow], *, ours: bool) -> 
                     parts = [one for one in parts if one.path not in gone]
                     group[:] = [one for one in group if one.path not in gone]
                     yield found
+
+
+def _called(unit: HeldUnit) -> str:
+    """Return what its parameter is called in its module."""
+    return unit.roles["weight"].part.parameter
+
+
+def _of_one_layer(members: Units) -> bool:
+    """Return whether two of some parameters are those of one layer, where each counts in another way."""
+    layers = [unit.module.path for unit in members if unit.module.kind is not None]
+    return len({*layers}) < len(layers)
 
 
 def _ways(whole: HeldUnit) -> Iterator[Held]:

@@ -14,6 +14,7 @@ from padiff.parameters._biases import with_biases
 from padiff.parameters._choosing import among_nearest, as_catalogued, as_named, as_numbered, chooser
 from padiff.parameters._colours import Pairs, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
+from padiff.parameters._displaced import displaced
 from padiff.parameters._graph import Graph, graph_of
 from padiff.parameters._joined import with_joined, with_last
 from padiff.parameters._left_out import with_left_out
@@ -203,14 +204,23 @@ def _paired(
     contradicting, found = completed(packings, pairs, symmetric, freed=freed)
     wholes = packings_of_wholes(graphs, regions, choose) if any(contradicting) and not mapped else []
     wholes = with_norms(_packings_as_numbered(wholes, graphs, pairs), graphs, {*ours, *theirs})
-    if {frozenset(one.units) for one in wholes} <= {frozenset(one.packing.units) for one in found.packed}:
-        return found
-    fewer, other = completed(wholes, *by_flow(wholes), freed=freed)
-    # More that is packed has to leave fewer over, or nothing that contradicts it: the dataflow of another library's
-    # attention does so all the same.
-    left = _left_over(other), _left_over(found)
-    asked = len(other.packed) <= len(found.packed) or left[0] < left[1] or (left[0] == left[1] and not fewer[1])
-    return other if asked and fewer[0] < contradicting[0] else found
+    if not {frozenset(one.units) for one in wholes} <= {frozenset(one.packing.units) for one in found.packed}:
+        fewer, other = completed(wholes, *by_flow(wholes), freed=freed)
+        # More that is packed has to leave fewer over, or nothing that contradicts it: the dataflow of another library's
+        # attention does so all the same.
+        left = _left_over(other), _left_over(found)
+        asked = len(other.packed) <= len(found.packed) or left[0] < left[1] or (left[0] == left[1] and not fewer[1])
+        if asked and fewer[0] < contradicting[0]:
+            contradicting, found = fewer, other
+    asked = any(contradicting) and not mapped
+    while asked:
+        asked = False
+        for moved in displaced([one.packing for one in found.packed], graphs):
+            fewer, other = completed(moved, *by_flow(moved), freed=False)
+            if fewer[0] < contradicting[0] and _left_over(other) <= _left_over(found):
+                contradicting, found, asked = fewer, other, True
+                break
+    return found
 
 
 def _left_over(known: Correspondence) -> int:

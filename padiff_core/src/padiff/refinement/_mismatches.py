@@ -22,6 +22,7 @@ from padiff.numerics import ROUNDING, difference, epsilon_of
 from padiff.parameters import Correspondence
 from padiff.refinement._behind import first_taken, is_to_blame, tokens
 from padiff.refinement._carried import classes_of, spot_key, without_carried, without_made_inside
+from padiff.refinement._cut_behind import is_cut_behind
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._loose_gradients import with_loose_gradients
 from padiff.report import Verdict
@@ -91,6 +92,7 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     # What a pair's own code hands to a call inside is wrong whichever way: so is that code, and no match of it.
     own = {first.pair.key for s in again if (first := seen.get(spot_key(s))) and _is_handed_on(first)}
     proven = {s.pair.key for s in rough if _is_fused_by_one(s, judge, trace)}
+    proven |= {pair.key for pair in doubtful if is_cut_behind(pair, judge, trace)}
     sure = {pair.key for pair in doubtful if pair.key in own or spoils(pair, later, second_judge)} - proven
     wrong = [pair for pair in doubtful if pair.key not in sure]
     # Taken apart with others, a match is spoiled by their faults too.
