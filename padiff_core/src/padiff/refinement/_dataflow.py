@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import attrs
 
 from padiff.forcing import Side
-from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative
+from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative, root_mean_square
 from padiff.parameters import Correspondence, HeldUnit, pair_parameters, with_copies, with_joined_first, with_shared
 from padiff.refinement._axes import aligned
 from padiff.refinement._buffers import with_buffers_matched
@@ -19,6 +19,8 @@ from padiff.refinement._exchanges import with_exchanges
 from padiff.refinement._layouts import with_layouts
 from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._orders import with_orders_borne_out
+
+_Errors = list[tuple[float, float]]
 
 
 def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -42,7 +44,8 @@ def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Corresp
         if correspondence is first:
             symmetric = attrs.evolve(first, symmetric=found.symmetric)
             correspondence = with_exchanges(evidence.replaced(first, symmetric), evidence)
-        if found.names() not in (first.names(), correspondence.names()):
+        known = first.names(), correspondence.names()
+        if found.names() not in known and not _is_refuted(found, correspondence, evidence):
             correspondence = _better(correspondence, found, evidence)
     return correspondence
 
@@ -68,6 +71,37 @@ def _better(known: Correspondence, other: Correspondence, evidence: Evidence) ->
     return known
 
 
+def _is_refuted(other: Correspondence, known: Correspondence, evidence: Evidence) -> bool:
+    """Return whether values that are right under what is known tell that nothing belongs as another one says.
+
+    A gradient comes to each parameter that would be another one's, so it shows in values; and theirs are others.
+    """
+    ours, theirs = _partners(known), _partners(other)
+    if _wrong(_errors(known, evidence)[0]) or not evidence.agrees(known.axes) or ours.keys() != theirs.keys():
+        return False
+    trace = evidence.trace
+    gradients = {path: trace.array(key) for path, key in trace.parameter_gradients.items()}
+    sizes = {path: root_mean_square(array) for path, array in gradients.items()}
+    large = max(sizes.values(), default=0.0)
+    live = {path for path, array in gradients.items() if sizes[path] > ACCUMULATED(epsilon(array.dtype)) * large}
+
+    def shows(path: str) -> bool:
+        held = (map(evidence.reference.value, one[path]) for one in (ours, theirs))
+        before, after = ({(one.min(), one.max()) for one in some if one.size} for some in held)
+        return ours[path] <= live and before.isdisjoint(after)
+
+    changed = [path for path in ours if ours[path] != theirs[path]]
+    return bool(changed) and all(map(shows, changed))
+
+
+def _partners(correspondence: Correspondence) -> dict[str, set[str]]:
+    """Return the paths of the reference's parameters of which each of the candidate's holds the values."""
+    found: dict[str, set[str]] = {}
+    for *_, reference, candidate in correspondence.names():
+        found.setdefault(candidate, set()).add(reference)
+    return found
+
+
 def _may_be_wrong(correspondence: Correspondence, evidence: Evidence) -> bool:
     differs, wrong = differing(correspondence, evidence)
     return wrong > 0 or (differs and not evidence.is_rounding(correspondence))
@@ -75,7 +109,18 @@ def _may_be_wrong(correspondence: Correspondence, evidence: Evidence) -> bool:
 
 def differing(correspondence: Correspondence, evidence: Evidence) -> tuple[bool, int]:
     """Return whether the free runs differ, and how many values of the forced run do."""
+    return not evidence.agrees(correspondence.axes), sum(map(_wrong, _errors(correspondence, evidence)))
+
+
+def _errors(correspondence: Correspondence, evidence: Evidence) -> tuple[_Errors, _Errors]:
+    """Return the relative errors of the forced run's values and of its gradients, each with its type's epsilon."""
     forced = evidence.judged(correspondence).forced
-    found = [(check.difference.rel_l2, epsilon_of(check.spot.reference.dtype)) for check in forced.checks]
-    found += [(relative(one.difference, one.scale), epsilon(one.reference.dtype)) for one in forced.gradients]
-    return not evidence.agrees(correspondence.axes), sum(error > ACCUMULATED(eps) for error, eps in found)
+    both: tuple[_Errors, _Errors] = [], []
+    for check in forced.checks:
+        both[check.backward].append((check.difference.rel_l2, epsilon_of(check.spot.reference.dtype)))
+    of_state = [(relative(one.difference, one.scale), epsilon(one.reference.dtype)) for one in forced.gradients]
+    return both[0], [*both[1], *of_state]
+
+
+def _wrong(errors: _Errors) -> int:
+    return sum(error > ACCUMULATED(eps) for error, eps in errors)
