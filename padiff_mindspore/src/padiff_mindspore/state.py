@@ -226,8 +226,9 @@ def _draws_unseen(*_: Any) -> None:
     _Draws.times += 1
 
 
-def _turns(_: Any, x: Any, p: Any, training: Any, *__: Any) -> None:
-    _Draws.turned_idly += 0 if training and p else MINDSPORE.held["generator_step"] or 0
+def _turns(_: Any, *given: Any) -> None:
+    rate_and_training = given[1:3]
+    _Draws.turned_idly += 0 if all(rate_and_training) else MINDSPORE.held["generator_step"] or 0
 
 
 @contextmanager
