@@ -396,7 +396,8 @@ def test_the_errors_of_another_process_name_their_side(candidate: padiff.Remote)
 def test_ctrl_c_ends_the_process(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import numpy as np, padiff, sys\n"
+        "import numpy as np, padiff, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # in the background a shell lets it be ignored
         f"sys.path.insert(0, {str(PORTS)!r})\n"
         f"sys.path.insert(0, {str(SITE)!r})\n"
         "import toy_trouble\n"
