@@ -131,7 +131,7 @@ def _hugging_face(family: str, head: str, **given: Any) -> tuple[Any, Any, dict[
     torch.manual_seed(0)
     ids = np.random.default_rng(0).integers(5, WORDS, (2, 12))
     inputs = {"input_ids": ids}
-    if config.is_encoder_decoder:
+    if config.is_encoder_decoder and head != "ForCausalLM":
         inputs["decoder_input_ids"] = ids[:, :7]
     return getattr(transformers, family + head)(config), config, inputs
 
@@ -151,8 +151,8 @@ def _mindone(family: str) -> Pair:
     import transformers
 
     mint_on_cpus.install()
-    for name in ("mindone", "mindone.utils", "mindone.transformers", "mindone.transformers.models"):
-        _bare(name)
+    for name in ("", ".models", ".utils", ".transformers", ".transformers.models"):
+        _bare(f"mindone{name}")
     vars(sys.modules["mindone.transformers"])["__version__"] = transformers.__version__
     reference, config, inputs = _hugging_face(family, MINDONE[family], use_cache=False)
     module = importlib.import_module(f"mindone.{type(reference).__module__}")
