@@ -350,7 +350,7 @@ class Written(rows.Module):
 
 
 def test_what_showed_nothing_in_one_block_is_hardly_searched_for_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each block's code was run 32 times anew, though nothing was found in the first: half of the time of a diff."""
+    """Each block's code was run 32 times anew, though nothing was found in the first."""
     made: list[Search] = []
 
     def noted(*given: Any) -> Search:
