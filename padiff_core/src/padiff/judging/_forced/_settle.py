@@ -45,7 +45,7 @@ from padiff.trace import Key
 
 
 @attrs.frozen(eq=False)
-class _Runs:
+class BothRuns:
     """What both sides of a pair did by themselves."""
 
     reference: Replayed | None
@@ -243,12 +243,12 @@ class Settler:
         found = (with_zeros(*one.values(asked.read)) for one in runs if None not in (one.reference, one.candidate))
         return next((asked.error_between(*both) for both in found if both is not None), math.inf)
 
-    def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False, **condition: Any) -> _Runs:
+    def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False, **condition: Any) -> BothRuns:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
         found = self.replays.of_both(pair, {"dtype": dtype, "backward": backward, **condition})
         ours, theirs = (one if isinstance(one, Replayed) else None for one in found)
         refused = (one for one in found if not isinstance(one, Replayed))
-        return _Runs(ours, theirs, next(refused, DOES_NOT_ARISE))
+        return BothRuns(ours, theirs, next(refused, DOES_NOT_ARISE))
 
     def is_spoilt(self, asked: Question) -> bool:
         """Return whether a value is right but for a tensor that was written over, since a call was given it wrongly.

@@ -15,7 +15,7 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Reader, Replayed, StateCheck, gradient_reader, is_recorded
 from padiff.judging._causes import KEPT, OF_STATE, as_parameters
-from padiff.judging._forced._cause_search import likened
+from padiff.judging._forced._cause_search import likened_of_parameter
 from padiff.judging._forced._question import Question
 from padiff.judging._forced._wholes import is_mask
 from padiff.judging._running_variance import by_convention
@@ -122,7 +122,7 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
         # arise when the module is called by itself.
         doubts = recorded, not ruling.settled, any(pair.key in excused for pair in around)
         if ruling.verdict is Verdict.DIFFERS and sum(doubts) < 2 and ruling.settled >= told:
-            return _suspicion(one.pair, Phase.BACKWARD, what, likened(ruling, one, None, judge.settler), check)
+            return _suspicion(one.pair, Phase.BACKWARD, what, likened_of_parameter(ruling, one, judge.settler), check)
     if (
         ruling is None
         or check.accumulated
