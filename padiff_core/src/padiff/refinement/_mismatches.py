@@ -7,8 +7,7 @@ the match was wrong, and if the difference only shows up later, it was the call'
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
@@ -22,14 +21,12 @@ from padiff.numerics import ROUNDING, difference, epsilon_of
 from padiff.parameters import Correspondence
 from padiff.refinement._behind import first_taken, is_to_blame, tokens
 from padiff.refinement._carried import classes_of, spot_key, without_carried, without_made_inside
-from padiff.refinement._cut_behind import is_cut_behind
+from padiff.refinement._cut_behind import is_cut_behind, made_behind
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._loose_gradients import with_loose_gradients
 from padiff.report import Verdict
-from padiff.trace import Call, Leaf, Trace, contrasts
+from padiff.trace import Call, Trace, contrasts
 
-_NEAR = 4
-"""Values behind a call that are looked at for what its match gives."""
 _CLEARLY = 0.1
 """So much nearer is another value than the match's, where a call ends elsewhere and a setting differs as well."""
 
@@ -253,7 +250,7 @@ def _is_fused_by_one(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
         inside = (leaf for call in list(pair.reference.subtree())[1:] for leaf in call.inputs)
         leaves = [leaf for leaf in inside if leaf.token not in known]
     else:
-        leaves = [*itertools.islice(_made_behind(pair.reference, local.shape, trace), _NEAR)]
+        leaves = [*made_behind(pair.reference, local.shape, trace)]
     apart = [difference(value, local).rel_l2 for value in map(trace.value, leaves) if value is not None]
     return min(apart, default=np.inf) < _CLEARLY * difference(truth, local).rel_l2
 
@@ -266,20 +263,6 @@ def _ends_later(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
     local = judge.settler.made_alone(pair, spot)
     if local is None:
         return False
-    values = (trace.value(leaf) for leaf in itertools.islice(_made_behind(pair.reference, local.shape, trace), _NEAR))
+    values = (trace.value(leaf) for leaf in made_behind(pair.reference, local.shape, trace))
     bound = ROUNDING(epsilon_of(spot.reference.dtype))
     return any(value is not None and difference(value, local).rel_l2 <= bound for value in values)
-
-
-def _made_behind(call: Call, shape: tuple[int, ...], trace: Trace) -> Iterator[Leaf]:
-    """Yield the tensors of a shape that a call's run meets first behind it."""
-    last = max(one.index for one in call.subtree())
-    known = {leaf.token for one in trace.calls if one.index <= last for leaf in one.inputs}
-    known |= {leaf.token for one in call.subtree() for leaf in one.outputs}
-    behind = (one for one in trace.calls if one.index > last)
-    met = itertools.chain.from_iterable((*one.inputs, *one.outputs) for one in behind)
-    around = (leaf for one in call.ancestors() for leaf in one.outputs)
-    for leaf in (*met, *around):
-        if leaf.token not in known and leaf.shape == shape:
-            known.add(leaf.token)
-            yield leaf
