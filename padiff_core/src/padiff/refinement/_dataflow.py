@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import attrs
 
 from padiff.forcing import Side
-from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative, root_mean_square
+from padiff.numerics import ACCUMULATED, Array, epsilon, epsilon_of, in_reals, relative, root_mean_square
 from padiff.parameters import Correspondence, HeldUnit, pair_parameters, with_copies, with_joined_first, with_shared
 from padiff.refinement._axes import aligned
 from padiff.refinement._buffers import with_buffers_matched
@@ -80,18 +80,22 @@ def _is_refuted(other: Correspondence, known: Correspondence, evidence: Evidence
     if _wrong(_errors(known, evidence)[0]) or not evidence.agrees(known.axes) or ours.keys() != theirs.keys():
         return False
     trace = evidence.trace
-    gradients = {path: trace.array(key) for path, key in trace.parameter_gradients.items()}
-    sizes = {path: root_mean_square(array) for path, array in gradients.items()}
-    large = max(sizes.values(), default=0.0)
-    live = {path for path, array in gradients.items() if sizes[path] > ACCUMULATED(epsilon(array.dtype)) * large}
+    gradients = ((path, trace.array(key)) for path, key in trace.parameter_gradients.items())
+    sizes = {path: (root_mean_square(_parts(one)), epsilon(one.dtype)) for path, one in gradients}
+    large = max((size for size, _ in sizes.values()), default=0.0)
+    live = {path for path, (size, eps) in sizes.items() if size > ACCUMULATED(eps) * large}
 
     def shows(path: str) -> bool:
         held = (map(evidence.reference.value, one[path]) for one in (ours, theirs))
-        before, after = ({(one.min(), one.max()) for one in some if one.size} for some in held)
+        before, after = ({(one.min(), one.max()) for one in map(_parts, some) if one.size} for some in held)
         return ours[path] <= live and before.isdisjoint(after)
 
     changed = [path for path in ours if ours[path] != theirs[path]]
     return bool(changed) and all(map(shows, changed))
+
+
+def _parts(array: Array) -> Array:
+    return in_reals(array) if array.dtype.kind == "c" else array
 
 
 def _partners(correspondence: Correspondence) -> dict[str, set[str]]:
