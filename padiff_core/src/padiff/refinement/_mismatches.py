@@ -23,9 +23,10 @@ from padiff.refinement._behind import first_taken, is_to_blame, tokens
 from padiff.refinement._carried import classes_of, spot_key, without_carried, without_made_inside
 from padiff.refinement._cut_behind import is_cut_behind, made_behind
 from padiff.refinement._evidence import Evidence
+from padiff.refinement._loops import first_of_loops
 from padiff.refinement._loose_gradients import with_loose_gradients
 from padiff.report import Verdict
-from padiff.trace import Call, Trace, contrasts
+from padiff.trace import Call, Key, Trace, contrasts
 
 _CLEARLY = 0.1
 """So much nearer is another value than the match's, where a call ends elsewhere and a setting differs as well."""
@@ -78,6 +79,11 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         unlike = [s for s in behind if spot_key(s)[:2] not in values]
         return is_to_blame(pair, unlike, judge, ended=pair.key in ended)
 
+    def spoiling(pairs: Sequence[Pair], found: Sequence[Suspicion], judge: Judge) -> set[Key]:
+        loops = first_of_loops(pairs)
+        spoilt = (calls for first, calls in loops if all(spoils(pair, found, judge) for pair in first))
+        return {pair.key for calls in spoilt for pair in calls}
+
     def fresh(judge: Judge) -> list[Suspicion]:
         found = judge.forward(rough=True)
         return [s for s in found if s.verdict is Verdict.DIFFERS and spot_key(s) not in seen]
@@ -90,7 +96,8 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     own = {first.pair.key for s in again if (first := seen.get(spot_key(s))) and _is_handed_on(first)}
     proven = {s.pair.key for s in rough if _is_fused_by_one(s, judge, trace)}
     proven |= {pair.key for pair in doubtful if is_cut_behind(pair, judge, trace)}
-    sure = {pair.key for pair in doubtful if pair.key in own or spoils(pair, later, second_judge)} - proven
+    sure = {pair.key for pair in doubtful if pair.key in own} | spoiling(doubtful, later, second_judge)
+    sure -= proven
     wrong = [pair for pair in doubtful if pair.key not in sure]
     # Taken apart with others, a match is spoiled by their faults too.
     later_ends = [s.pair for s in rough if s.pair.key in sure and _ends_later(s, judge, trace)]
@@ -100,14 +107,15 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     if (later_ends or put_in) and len(doubtful) > 1:
         fewer = evidence.judged(without([*wrong, *later_ends, *put_in]))
         unheard, left = fresh(fewer), tokens(s for s in fewer.forward(rough=True) if s.verdict is Verdict.DIFFERS)
-        unspoilt = [pair for pair in (*later_ends, *put_in) if not spoils(pair, unheard, fewer)]
+        spoilt = spoiling([*later_ends, *put_in], unheard, fewer)
+        unspoilt = [pair for pair in (*later_ends, *put_in) if pair.key not in spoilt]
         # What follows was wrong too, though it was fed: now it is right, or wrong by itself.
         wrong += [pair for pair in unspoilt if pair in later_ends or not behind[pair.key] & left]
     if 0 < len(wrong) < len(doubtful):
         # Of faults one behind the other the last hides the others, where all of them are taken apart.
         fewer = evidence.judged(without(wrong))
-        unheard = fresh(fewer)
-        wrong = [pair for pair in wrong if pair.key in proven or not spoils(pair, unheard, fewer)]
+        spoilt = spoiling([pair for pair in wrong if pair.key not in proven], fresh(fewer), fewer)
+        wrong = [pair for pair in wrong if pair.key not in spoilt]
     if not wrong:
         return correspondence
     more = _as_most([pair for pair in doubtful if pair.key in ended - own], wrong)
