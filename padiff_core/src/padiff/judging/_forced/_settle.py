@@ -258,11 +258,10 @@ class Settler:
         ours = self.runs(asked.pair, "float64").reference
         if ours is None:
             return False
-        how: dict[str, Any] = {"dtype": "float64", "backward": False, "swapping": True}
-        bound, theirs = TOGETHER(asked.eps), self.bench.tried(asked.pair, False, ours.observed, **how)
+        how = {"dtype": "float64", "backward": False, "swapping": True, "truth": ours.observed}
+        bound, theirs = TOGETHER(asked.eps), self.replays.of_side(asked.pair, False, how)
         if theirs is None:  # what lacks a kernel there computes in the type that it has
-            bound = NEGLIGIBLE(asked.eps)
-            theirs = self.bench.tried(asked.pair, False, ours.observed, **how, narrowing=True)
+            bound, theirs = NEGLIGIBLE(asked.eps), self.replays.of_side(asked.pair, False, {**how, "narrowing": True})
         both = None if theirs is None else with_zeros(asked.read(ours, True), asked.read(theirs, False))
         return both is not None and asked.error_between(*both) <= bound
 
