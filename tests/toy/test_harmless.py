@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.judging._notes import new_notes
+from padiff.report import Note, Place
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
 
@@ -74,3 +76,15 @@ def test_a_fault_that_is_damped_on_its_way_is_a_source() -> None:
     report = padiff.diff(Reference(damp=1e-5), Candidate(damp=1e-5, fault=1e-3), TOKENS)
     assert report.output.rel_l2 < 1e-7
     assert not report.aligned, str(report)
+
+
+def test_a_value_is_told_once_of_a_packed_layer_and_in_all_steps() -> None:
+    """Of queries, keys and values in one layer, each with its own gradient, the same words stood there three times."""
+
+    def note(value: str, rel_l2: float) -> Note:
+        return Note("harmless", {"value": value, "rel_l2": rel_l2}, None, Place("layers.0.qkv"))
+
+    weights = [note("gradient of weight", size) for size in (0.03, 0.2, 0.05)]
+    bias = note("gradient of bias", 0.1)
+    assert new_notes([weights[0], bias, *weights[1:]], []) == [weights[1], bias]
+    assert new_notes([weights[0], bias], [weights[2]]) == [bias]

@@ -233,9 +233,17 @@ def hidden_note(suspicion: Suspicion) -> Note:
 
 
 def new_notes(notes: Iterable[Note], known: Sequence[Note]) -> list[Note]:
-    """Return the notes on values that were not told already, in a step before: by how much they differ apart."""
-    told = {(one.kind, one.data.get("value"), one.candidate) for one in known}
-    return [one for one in notes if (one.kind, one.data["value"], one.candidate) not in told]
+    """Return the notes on values that were not told already, each once: of a packed layer's parts the one furthest off.
+
+    What was told in a step before differs by another number now.
+    """
+    told = set(map(_subject, known))
+    values = grouped((one for one in notes if _subject(one) not in told), _subject).values()
+    return [max(some, key=lambda one: float(one.data["rel_l2"])) for some in values]
+
+
+def _subject(note: Note) -> object:
+    return note.kind, note.data.get("value"), note.candidate
 
 
 def _note_on(kind: str, suspicion: Suspicion) -> Note:
