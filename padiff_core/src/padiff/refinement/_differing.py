@@ -25,4 +25,5 @@ def errors_of(correspondence: Correspondence, evidence: Evidence) -> tuple[Error
 
 
 def wrong_of(errors: Errors) -> int:
+    """Return how many errors are larger than what rounding accumulates."""
     return sum(error > ACCUMULATED(eps) for error, eps in errors)
