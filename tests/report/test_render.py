@@ -673,6 +673,25 @@ def test_evidence_that_several_sources_share_is_printed_once() -> None:
     assert f"  evidence   {GLUE.evidence[1]}\n" in text
 
 
+def test_causes_that_differ_in_whole_numbers_alone_are_told_once() -> None:
+    """Of a loop of 40 steps, each of which takes another index, a line said the same 40 times."""
+
+    def cause(*called: str) -> str:
+        return str(
+            Cause(
+                "several", {"causes": [Cause("code_alone", {"side": "reference", "called": [one]}) for one in called]}
+            )
+        )
+
+    taken = [f"getitem(_, (:, {step}))" for step in range(1, 5)]
+    assert cause(*taken[:2]) == f"{taken[0]} in the reference only; and {taken[1]} in the reference only"
+    assert cause("add(_, _)", *taken) == (
+        f"add(_, _) in the reference only; and {taken[0]} in the reference only; "
+        "and 3 more that differ from this in numbers alone"
+    )
+    assert cause("mul(_, 1.5)", "mul(_, 2.5)", "mul(_, 3.5)").count("mul") == 3
+
+
 def test_the_next_step_is_printed_where_it_follows() -> None:
     assert "next" not in plain(ALIGNED)
     given = attrs.evolve(norm(0), cause=Cause("inputs", {"name": "x"}))

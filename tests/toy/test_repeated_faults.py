@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import padiff
+from padiff.forcing import Bench
 from padiff.parameters._graph import graph_of
 from padiff.parameters._units import HeldUnit
 from padiff.testing.toy import columns, rows
@@ -280,6 +281,120 @@ def test_the_block_of_a_loop_is_one_source() -> None:
     ours, theirs = stepping(rows.Module, rows.Linear, 40, "ab"), stepping(columns.Layer, columns.Dense, 40, "dc", 1.1)
     (source,) = padiff.diff(ours, theirs, X).sources
     assert source.candidate.path == "block"
+
+
+def test_the_first_calls_of_a_loop_tell_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step was asked whether its match is wrong, by a run of the whole loop, and for another order of its layers.
+
+    A loop of 80 steps took more than twice as long per step as one of 20.
+    """
+    tried = Bench.tried
+    counts = []
+    for steps in (8, 24):
+        seen: list[Any] = []
+        monkeypatch.setattr(Bench, "tried", lambda *a, seen=seen, **k: (seen.append(a[1]), tried(*a, **k))[1])
+        ours = stepping(rows.Module, rows.Linear, steps, "ab")
+        theirs = stepping(columns.Layer, columns.Dense, steps, "dc", 1.1)
+        assert len(padiff.diff(ours, theirs, X).sources) == 1
+        counts.append(len(seen))
+    assert counts[0] == counts[1], counts
+
+
+def recurrent(base: Any, linear: Any, names: str, slip: float = 1.0) -> Any:
+    """Return a model of a cell with two states, one of them made of two layers that nothing but their use tells apart.
+
+    Of a state of zeros that makes nothing, and the other state may be a little off.
+    """
+
+    class Cell(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            for name in sorted(names):
+                setattr(self, name, linear(4, 4))
+
+        def forward(self, x: Any, h: Any, c: Any) -> Any:
+            up, gate = (getattr(self, name)(x) for name in names)
+            return x * 0.5 + h * F.tanh(up) * F.sigmoid(gate), (c + x) * slip
+
+    class Loop(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.cell, self.head = Cell(), linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            h = c = x * 0.0
+            for _ in range(4):
+                h, c = self.cell(x, h, c)
+            return self.head(h + c)
+
+    return Loop()
+
+
+def test_a_first_call_that_is_given_zeros_does_not_tell_alone() -> None:
+    right = recurrent(rows.Module, rows.Linear, "ab")
+    assert padiff.diff(right, recurrent(columns.Layer, columns.Dense, "dc"), X).aligned
+    report = padiff.diff(right, recurrent(columns.Layer, columns.Dense, "dc", 1.1), X)
+    assert str(report).startswith("not aligned: 1 source"), str(report)
+    assert report.sources[0].candidate.path == "cell", str(report)
+    assert {one.reference: one.candidate for one in report.mapping.modules}["cell.a"] == "cell.d", str(report.mapping)
+
+
+def stepped(base: Any, linear: Any, sequential: Any, late: int = 0, start: float = 0.0) -> Any:
+    """Return a model that goes over a sequence, and forgets; it may take what is ``late``, or begin otherwise."""
+
+    class Cell(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.into = linear(4, 4)
+
+        def forward(self, x: Any, h: Any) -> Any:
+            return h * 0.3 + F.tanh(self.into(x))
+
+    class Steps(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.first, self.cell, self.out = linear(4, 4), Cell(), sequential(linear(4, 4), linear(4, 3))
+
+        def forward(self, x: Any) -> Any:
+            seen = self.first(x)
+            h = x[:, 0] * 0.0 + start
+            outs = []
+            for step in range(x.shape[1]):
+                h = self.cell(seen[:, max(step - late, 0)], h)
+                outs.append(self.out(h))
+            return F.concat(outs, -1)
+
+    return Steps()
+
+
+@pytest.mark.parametrize(("late", "start"), [(1, 0.0), (2, 0.0), (0, 0.5)])
+def test_steps_of_a_loop_that_goes_on_late_are_its_own(late: int, start: float) -> None:
+    """Behind such a fault a step gives nearly what the one before gives in the reference, and was taken for that."""
+    long = np.random.default_rng(1).standard_normal((2, 16, 4)).astype(np.float32)
+    right = stepped(rows.Module, rows.Linear, rows.Sequential)
+    assert padiff.diff(right, stepped(columns.Layer, columns.Dense, columns.Stack), long).aligned
+    report = padiff.diff(right, stepped(columns.Layer, columns.Dense, columns.Stack, late, start), long)
+    assert str(report).startswith("not aligned: 1 source"), str(report)
+    (source,) = report.sources[:1]
+    assert (source.candidate.path, source.what.name) == ("", "x" if late else "h"), str(report)
+    both = [call for call in report.calls if call.reference is not None and call.candidate is not None]
+    assert all(call.reference.call == call.candidate.call for call in both)
+
+
+def test_a_module_that_is_called_in_another_order_is_so_beside_a_fault() -> None:
+    def twins(base: Any, linear: Any, *, turned: bool) -> Any:
+        class Twins(base):
+            def __init__(self) -> None:
+                self.encoder, self.head = linear(4, 4), linear(4, 3)
+
+            def forward(self, x: Any, y: Any) -> Any:
+                seen = [self.encoder(one) for one in ((y, x) if turned else (x, y))]
+                ours, theirs = reversed(seen) if turned else seen
+                return self.head(F.tanh(ours - theirs * 0.5) * (1.1 if turned else 1.0))
+
+        return Twins()
+
+    right, other = twins(rows.Module, rows.Linear, turned=False), twins(columns.Layer, columns.Dense, turned=True)
+    report = padiff.diff(right, other, (X, X[::-1] * 2))
+    assert str(report).startswith("not aligned: 1 source ("), str(report)
+    calls = {call.candidate.call: call.reference.call for call in report.calls if call.candidate.path == "encoder"}
+    assert calls == {0: 1, 1: 0}
 
 
 def test_a_loop_is_followed_however_long_it_is() -> None:

@@ -475,3 +475,94 @@ def test_a_function_left_out_is_one_source_whatever_uses_its_value(faults: tuple
     report = padiff.diff(ours, bent(columns.Layer, columns.Dense, *faults), (TOKENS,))
     assert str(report).startswith(f"not aligned: {first} ("), report
     assert all(source.cause for source in report.sources), report
+
+
+class OfOne(rows.Module):
+    """An attention to what it is given."""
+
+    def __init__(self) -> None:
+        self.q, self.k = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return F.softmax(self.q(x)) * self.k(x)
+
+
+class OfTwo(columns.Layer):
+    """The same, which is given queries and memory."""
+
+    def __init__(self) -> None:
+        self.q, self.k = columns.Dense(4, 4), columns.Dense(4, 4)
+
+    def forward(self, query: Any, memory: Any) -> Any:
+        return F.softmax(self.q(query)) * self.k(memory)
+
+
+class Attending(rows.Module):
+    def __init__(self) -> None:
+        self.stem, self.attention, self.head = rows.Linear(4, 4), OfOne(), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = F.tanh(self.stem(x))
+        return self.head(self.attention(x))
+
+
+class AttendingToItself(columns.Layer):
+    def __init__(self, scale: float, other: float) -> None:
+        self.stem, self.attention, self.head = columns.Dense(4, 4), OfTwo(), columns.Dense(4, 4)
+        self.scale, self.other = scale, other
+
+    def forward(self, x: Any) -> Any:
+        x = F.tanh(self.stem(x))
+        if self.scale != 1:
+            x = x * self.scale
+        return self.head(self.attention(x, x if self.other == 1 else x * self.other))
+
+
+@pytest.mark.parametrize(("scale", "other"), [(1, 1), (1.0003, 1), (1.5, 1), (1, 1.0003)])
+def test_what_is_given_twice_where_the_reference_gives_it_once_is_one_value(scale: float, other: float) -> None:
+    report = padiff.diff(Attending(), AttendingToItself(scale, other), TOKENS)
+    assert report.aligned == (scale == other == 1), str(report)
+    places = [(source.what.kind, source.between) for source in report.sources]
+    wrong = [("input", ("stem", "attention"))] * (scale != 1) + [("input", ("q", "k"))] * (other != 1)
+    assert places == wrong, str(report)
+
+
+class ToMemory(rows.Module):
+    """An attention that weighs what its memory holds in the mean."""
+
+    def __init__(self) -> None:
+        self.q, self.k = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any, memory: Any) -> Any:
+        return F.softmax(self.q(x)) * F.tanh(self.k(memory)).mean()
+
+
+class ToMemoryTurned(columns.Layer):
+    def __init__(self) -> None:
+        self.q, self.k = columns.Dense(4, 4), columns.Dense(4, 4)
+
+    def forward(self, x: Any, memory: Any) -> Any:
+        return F.softmax(self.q(x)) * F.tanh(self.k(memory)).mean()
+
+
+def test_what_is_given_twice_where_the_reference_gives_something_else_is_told_at_the_call() -> None:
+    class Reference(rows.Module):
+        def __init__(self) -> None:
+            self.stem, self.attention = rows.Linear(4, 4), ToMemory()
+
+        def forward(self, x: Any, memory: Any) -> Any:
+            return self.attention(F.tanh(self.stem(x)), memory)
+
+    class Candidate(columns.Layer):
+        def __init__(self) -> None:
+            self.stem, self.attention = columns.Dense(4, 4), ToMemoryTurned()
+
+        def forward(self, x: Any, memory: Any) -> Any:
+            x = F.tanh(self.stem(x))
+            return self.attention(x, x)
+
+    memory = np.random.default_rng(1).standard_normal((5, 4)).astype(np.float32)
+    report = padiff.diff(Reference(), Candidate(), (TOKENS, memory))
+    (source,) = report.sources
+    assert (source.reference.path, source.candidate.path) == ("attention", "attention"), str(report)
+    assert "memory has no counterpart" in str(report)

@@ -13,7 +13,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from padiff.alignment._covers import around, around_modules, calls_of, cover
+from padiff.alignment._covers import around, around_modules, calls_of, cover, goes_on
 from padiff.alignment._names import similarity
 from padiff.alignment._pairs import ModulePair, Pair, called_together
 from padiff.alignment._samples import FreeRuns, is_used
@@ -31,11 +31,21 @@ loop may be as near to each other as a fault lets them be to their own."""
 
 
 class Anchors:
-    """Number the executions of matched units, and know which calls cover which."""
+    """Number the executions of matched units, and know which calls cover which.
+
+    Those of a unit belong together by what they took and gave, or ``by_order`` where there are as many on both sides.
+    """
 
     def __init__(
-        self, reference: Trace, candidate: Trace, modules: Sequence[ModulePair], inside: Collection[Call]
+        self,
+        reference: Trace,
+        candidate: Trace,
+        modules: Sequence[ModulePair],
+        inside: Collection[Call],
+        *,
+        by_order: bool,
     ) -> None:
+        self._by_order = by_order
         ours, theirs = reference.by_module(), candidate.by_module()
         self._reference: dict[Call, set[int]] = {}
         self._candidate: dict[Call, set[int]] = {}
@@ -155,7 +165,8 @@ class Anchors:
         def away(call: Call, other: Call) -> tuple[int, ...]:
             return tuple(abs(mine - yours) for mine, yours in zip(where[call], where[other], strict=True))
 
-        for alike in (self._equal, self._same, self._inside_the_same) if max(len(left), len(free)) > 1 else ():
+        settled = max(len(left), len(free)) == 1 or (self._by_order and usual)
+        for alike in () if settled else (self._equal, self._same, self._inside_the_same):
             for call in tuple(left):
                 near = nsmallest(_NEAR, free, key=partial(away, call))
                 found = next((other for other in near if alike(call, other)), None)
@@ -267,7 +278,7 @@ class Anchors:
             return mine != yours or (both and kinds[0] != kinds[1])
         if not (mine and yours) or len(mine & yours) <= _MOSTLY * len(mine | yours):
             return bool(mine or yours)
-        return _goes_on(theirs, mine - yours, self._candidate) or _goes_on(ours, yours - mine, self._reference)
+        return goes_on(theirs, mine - yours, self._candidate) or goes_on(ours, yours - mine, self._reference)
 
     def likeness(self, ours: Sequence[Call], theirs: Sequence[Call]) -> NDArray[np.float32]:
         """Return how alike calls are: values of outputs 4, kind 2, shapes of outputs 2, of inputs 1, names up to 1."""
@@ -319,18 +330,6 @@ def _innermost(ours: Sequence[Call], theirs: Sequence[Call]) -> tuple[int, int]:
         if around:
             return around[-1]
     return len(ours) - 1, len(theirs) - 1
-
-
-def _goes_on(call: Call, rest: set[int], covers: Mapping[Call, set[int]]) -> bool:
-    """Return whether a call beside this one, right before or behind it, does some of the rest."""
-    beside = call.parent.children if rest and call.parent is not None else ()
-    near = (other for other in beside if other is not call and (_hands(call, other) or _hands(other, call)))
-    return any(covers.get(other) and covers[other] <= rest for other in near)
-
-
-def _hands(call: Call, other: Call) -> bool:
-    """Return whether the first thing that a call takes is what another one gives."""
-    return bool(other.inputs) and other.inputs[0].token in {leaf.token for leaf in call.outputs}
 
 
 def _name(call: Call) -> str:

@@ -28,13 +28,18 @@ from padiff.trace import Call, Trace
 
 
 def align(
-    reference: Trace, candidate: Trace, modules: Sequence[ModulePair], fixed: Resolved | None = None
+    reference: Trace,
+    candidate: Trace,
+    modules: Sequence[ModulePair],
+    fixed: Resolved | None = None,
+    *,
+    by_order: bool = False,
 ) -> Alignment:
-    """Match the calls of two traces; ``fixed`` is what the user maps."""
+    """Match the calls of two traces; ``fixed`` is what the user maps. ``by_order``: see `Anchors`."""
     fixed = fixed or Resolved()
     mapped = {**_special_pairs(modules, fixed.pairs), **fixed.pairs}
     inside = {*_below(reference, mapped.keys()), *_below(candidate, mapped.values())}
-    anchors = Anchors(reference, candidate, modules, inside)
+    anchors = Anchors(reference, candidate, modules, inside, by_order=by_order)
     pairs: dict[Call, Pair] = {}
     taken: set[Call] = set()
 

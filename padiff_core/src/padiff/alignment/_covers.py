@@ -35,3 +35,15 @@ def cover(call: Call, number: int, covers: Covers, without: Collection[Call] = (
     for one in (call, *call.ancestors()):
         if one not in without:
             covers.setdefault(one, set()).add(number)
+
+
+def goes_on(call: Call, rest: set[int], covers: Covers) -> bool:
+    """Return whether a call beside this one, right before or behind it, does some of the rest."""
+    beside = call.parent.children if rest and call.parent is not None else ()
+    near = (other for other in beside if other is not call and (_hands(call, other) or _hands(other, call)))
+    return any(covers.get(other) and covers[other] <= rest for other in near)
+
+
+def _hands(call: Call, other: Call) -> bool:
+    """Return whether the first thing that a call takes is what another one gives."""
+    return bool(other.inputs) and other.inputs[0].token in {leaf.token for leaf in call.outputs}

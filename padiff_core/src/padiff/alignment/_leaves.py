@@ -78,6 +78,21 @@ def pair_leaves(
     return tuple(sorted(found))
 
 
+def with_twins(
+    reference: Sequence[Leaf], candidate: Sequence[Leaf], tied: Sequence[tuple[int, int]]
+) -> tuple[tuple[int, int], ...]:
+    """Return matched inputs, and with each what a candidate gives a second time where the reference gives it once.
+
+    One tensor holds one value: where an attention takes queries and memory, and is given the same, both are what the
+    reference's takes. What is left on the reference's side says that something else belongs there.
+    """
+    partner = {candidate[j].token: i for i, j in tied}
+    if len({i for i, _ in tied}) < len(reference):
+        return tuple(tied)
+    left = set(range(len(candidate))) - {j for _, j in tied}
+    return tuple(sorted([*tied, *((partner[candidate[j].token], j) for j in left if candidate[j].token in partner)]))
+
+
 def partners(
     ours: Sequence[Leaf], theirs: Sequence[Leaf], fits: Callable[[Leaf, Leaf], bool]
 ) -> Iterator[tuple[int, int]]:

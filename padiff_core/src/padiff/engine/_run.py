@@ -48,6 +48,7 @@ from padiff.refinement import (
     aligned,
     led,
     with_batches_divided,
+    with_calls_in_order,
     with_constants,
     with_dataflow,
     with_operations_matched,
@@ -165,7 +166,7 @@ class Run:
         evidence.task = self.tasks[1]
         if first:
             known = with_constants(known, evidence)
-        told = merged(self, with_orders_borne_out(known, evidence), evidence)
+        told = merged(self, with_orders_borne_out(with_calls_in_order(known, evidence), evidence), evidence)
         if told is None:
             return False
         known = without_mismatches(told, evidence)

@@ -50,6 +50,8 @@ class Correspondence:
     """How the candidate's tensors are read, where their axes lie in another order."""
     refuted: frozenset[tuple[str, int, str, int]] = frozenset()
     """Places, as in ``axes``, where forcing shows that the candidate needs its own order: another one is a fault."""
+    by_order: bool = False
+    """Whether the calls of a module belong together in their order, whatever they took and gave."""
     calls: Alignment | None = None
     settled: Mapping[str, str] = attrs.field(factory=dict)
     """Parameter of the candidate -> its layout, where forcing chose it."""

@@ -2,6 +2,7 @@
 
 from padiff.refinement._axes import aligned, led, read_so
 from padiff.refinement._buffers import with_buffers_matched, with_buffers_named
+from padiff.refinement._call_order import with_calls_in_order
 from padiff.refinement._constants import with_constants
 from padiff.refinement._cut_calls import Traces
 from padiff.refinement._dataflow import with_dataflow

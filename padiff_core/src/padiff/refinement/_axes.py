@@ -65,7 +65,8 @@ def without(axes: Orders, refuted: frozenset[tuple[str, int, str, int]]) -> Orde
 def _with_calls(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
     joined = {match for one in correspondence.packed if not one.packing.of_layers for match in one.matches}
     modules = [match.modules for match in correspondence.matches if match not in joined]
-    calls = align(evidence.trace, evidence.free(correspondence.axes), modules, correspondence.fixed)
+    traces = evidence.trace, evidence.free(correspondence.axes)
+    calls = align(*traces, modules, correspondence.fixed, by_order=correspondence.by_order)
     ours, theirs = correspondence.sharing
     tables = (match for one in correspondence.packed if one.packing.of_tables for match in one.matches)
     parts = {(match.modules.reference, match.modules.candidate) for match in (*joined, *tables)}

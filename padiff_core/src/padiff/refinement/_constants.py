@@ -13,7 +13,7 @@ import numpy as np
 from padiff.numerics import Array
 from padiff.parameters import Correspondence, Link, UnitMatch, held_of, is_alike, transfer
 from padiff.refinement._axes import aligned
-from padiff.refinement._dataflow import differing
+from padiff.refinement._differing import differing
 from padiff.refinement._evidence import Evidence
 
 _MOST = 8

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from padiff.alignment import Pair, orders_between
 from padiff.judging import Judge
 from padiff.numerics import ROUNDING, Array, difference, epsilon_of
-from padiff.trace import Call, Trace
+from padiff.trace import Call, Leaf, Trace
 
 _NEAR = 4
 """Values behind a call that are looked at for what its match gives."""
@@ -27,18 +27,37 @@ def is_cut_behind(pair: Pair, judge: Judge, trace: Trace) -> bool:
     truth, local = trace.value(pair.reference.outputs[i]), _shown(pair, [pair.candidate], judge).get((*pair.key, j))
     if truth is None or local is None:
         return False
-    ours = (trace.value(leaf) for one in _behind(pair.reference, around.reference) for leaf in one.outputs)
+    ours = map(trace.value, made_behind(pair.reference, local.shape, trace, turned=True))
     return _is_among(local, ours) or _is_among(truth, _made_behind(pair, around, judge))
 
 
-def _behind(call: Call, around: Call) -> Iterator[Call]:
-    """Yield the next calls that the code around a call makes behind it."""
-    return itertools.islice((one for one in around.children if one.index > call.index), _NEAR)
+def made_behind(call: Call, shape: tuple[int, ...], trace: Trace, *, turned: bool = False) -> Iterator[Leaf]:
+    """Yield the first tensors of a shape that a call's run meets behind it; or with the same axes in another order."""
+    return itertools.islice((leaf for leaf in _met(call, trace) if _has(leaf, shape, turned)), _NEAR)
+
+
+def _has(leaf: Leaf, shape: tuple[int, ...], turned: bool) -> bool:
+    return sorted(leaf.shape) == sorted(shape) if turned else leaf.shape == shape
+
+
+def _met(call: Call, trace: Trace) -> Iterator[Leaf]:
+    """Yield the tensors that a call's run meets behind it for the first time, once each."""
+    last = max(one.index for one in call.subtree())
+    known = {leaf.token for one in trace.calls if one.index <= last for leaf in one.inputs}
+    known |= {leaf.token for one in call.subtree() for leaf in one.outputs}
+    behind = (one for one in trace.calls if one.index > last)
+    met = itertools.chain.from_iterable((*one.inputs, *one.outputs) for one in behind)
+    around = (leaf for one in call.ancestors() for leaf in one.outputs)
+    for leaf in itertools.chain(met, around):
+        if leaf.token not in known:
+            known.add(leaf.token)
+            yield leaf
 
 
 def _made_behind(pair: Pair, around: Pair, judge: Judge) -> Iterator[Array]:
     """Yield what the candidate's code around a call makes right behind it."""
-    calls = list(_behind(pair.candidate, around.candidate))
+    behind = (one for one in around.candidate.children if one.index > pair.candidate.index)
+    calls = [*itertools.islice(behind, _NEAR)]
     yield from _shown(around, calls, judge).values() if calls else ()
 
 

@@ -10,18 +10,17 @@ from collections.abc import Sequence
 import attrs
 
 from padiff.forcing import Side
-from padiff.numerics import ACCUMULATED, epsilon, epsilon_of, relative, root_mean_square
+from padiff.numerics import ACCUMULATED, Array, epsilon, in_reals, root_mean_square
 from padiff.parameters import Correspondence, HeldUnit, pair_parameters, with_copies, with_joined_first, with_shared
 from padiff.refinement._axes import aligned
 from padiff.refinement._buffers import with_buffers_matched
+from padiff.refinement._differing import differing, errors_of, wrong_of
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._exchanges import with_exchanges
 from padiff.refinement._layouts import with_layouts
 from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._orders import with_orders_borne_out
 from padiff.refinement._orders_by_gradient import with_orders_by_gradient
-
-_Errors = list[tuple[float, float]]
 
 
 def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -79,21 +78,25 @@ def _is_refuted(other: Correspondence, known: Correspondence, evidence: Evidence
     A gradient comes to each parameter that would be another one's, so it shows in values; and theirs are others.
     """
     ours, theirs = _partners(known), _partners(other)
-    if _wrong(_errors(known, evidence)[0]) or not evidence.agrees(known.axes) or ours.keys() != theirs.keys():
+    if wrong_of(errors_of(known, evidence)[0]) or not evidence.agrees(known.axes) or ours.keys() != theirs.keys():
         return False
     trace = evidence.trace
-    gradients = {path: trace.array(key) for path, key in trace.parameter_gradients.items()}
-    sizes = {path: root_mean_square(array) for path, array in gradients.items()}
-    large = max(sizes.values(), default=0.0)
-    live = {path for path, array in gradients.items() if sizes[path] > ACCUMULATED(epsilon(array.dtype)) * large}
+    gradients = ((path, trace.array(key)) for path, key in trace.parameter_gradients.items())
+    sizes = {path: (root_mean_square(_parts(one)), epsilon(one.dtype)) for path, one in gradients}
+    large = max((size for size, _ in sizes.values()), default=0.0)
+    live = {path for path, (size, eps) in sizes.items() if size > ACCUMULATED(eps) * large}
 
     def shows(path: str) -> bool:
         held = (map(evidence.reference.value, one[path]) for one in (ours, theirs))
-        before, after = ({(one.min(), one.max()) for one in some if one.size} for some in held)
+        before, after = ({(one.min(), one.max()) for one in map(_parts, some) if one.size} for some in held)
         return ours[path] <= live and before.isdisjoint(after)
 
     changed = [path for path in ours if ours[path] != theirs[path]]
     return bool(changed) and all(map(shows, changed))
+
+
+def _parts(array: Array) -> Array:
+    return in_reals(array) if array.dtype.kind == "c" else array
 
 
 def _partners(correspondence: Correspondence) -> dict[str, set[str]]:
@@ -107,22 +110,3 @@ def _partners(correspondence: Correspondence) -> dict[str, set[str]]:
 def _may_be_wrong(correspondence: Correspondence, evidence: Evidence) -> bool:
     differs, wrong = differing(correspondence, evidence)
     return wrong > 0 or (differs and not evidence.is_rounding(correspondence))
-
-
-def differing(correspondence: Correspondence, evidence: Evidence) -> tuple[bool, int]:
-    """Return whether the free runs differ, and how many values of the forced run do."""
-    return not evidence.agrees(correspondence.axes), sum(map(_wrong, _errors(correspondence, evidence)))
-
-
-def _errors(correspondence: Correspondence, evidence: Evidence) -> tuple[_Errors, _Errors]:
-    """Return the relative errors of the forced run's values and of its gradients, each with its type's epsilon."""
-    forced = evidence.judged(correspondence).forced
-    both: tuple[_Errors, _Errors] = [], []
-    for check in forced.checks:
-        both[check.backward].append((check.difference.rel_l2, epsilon_of(check.spot.reference.dtype)))
-    of_state = [(relative(one.difference, one.scale), epsilon(one.reference.dtype)) for one in forced.gradients]
-    return both[0], [*both[1], *of_state]
-
-
-def _wrong(errors: _Errors) -> int:
-    return sum(error > ACCUMULATED(eps) for error, eps in errors)

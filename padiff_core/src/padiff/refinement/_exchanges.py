@@ -20,6 +20,7 @@ from padiff.judging import Suspicion
 from padiff.parameters import Correspondence, HeldUnit, Link, UnitMatch, held_of, link_roles, matcher
 from padiff.refinement._axes import aligned
 from padiff.refinement._evidence import Evidence
+from padiff.refinement._loops import first_of_loops
 from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._partners import used_by_own_code, with_partners_tried
 from padiff.refinement._trials import RIGHT, Trial, trial_without_randomness
@@ -55,7 +56,8 @@ def with_exchanges(correspondence: Correspondence, evidence: Evidence) -> Corres
     for owner in owners:
         result = with_partners_tried(used.get(owner, ()), result, evidence)
     callers = _callers(result, bench.alignment) if owners else {}
-    for owner, found in owners.items():
+    for owner in itertools.chain.from_iterable(first for first, _ in first_of_loops(owners)):
+        found = owners[owner]
         below = [match for match in result.matches if owner.key in callers.get(match.candidate, ())]
         unnamed = [below[i] for i in _unnamed(below, range(len(below)))]
         last = max(map(_begun_before, found))

@@ -7,8 +7,7 @@ the match was wrong, and if the difference only shows up later, it was the call'
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
@@ -22,14 +21,13 @@ from padiff.numerics import ROUNDING, difference, epsilon_of
 from padiff.parameters import Correspondence
 from padiff.refinement._behind import first_taken, is_to_blame, tokens
 from padiff.refinement._carried import classes_of, spot_key, without_carried, without_made_inside
-from padiff.refinement._cut_behind import is_cut_behind
+from padiff.refinement._cut_behind import is_cut_behind, made_behind
 from padiff.refinement._evidence import Evidence
+from padiff.refinement._loops import first_of_loops
 from padiff.refinement._loose_gradients import with_loose_gradients
 from padiff.report import Verdict
-from padiff.trace import Call, Leaf, Trace, contrasts
+from padiff.trace import Call, Key, Trace, contrasts
 
-_NEAR = 4
-"""Values behind a call that are looked at for what its match gives."""
 _CLEARLY = 0.1
 """So much nearer is another value than the match's, where a call ends elsewhere and a setting differs as well."""
 
@@ -81,6 +79,11 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
         unlike = [s for s in behind if spot_key(s)[:2] not in values]
         return is_to_blame(pair, unlike, judge, ended=pair.key in ended)
 
+    def spoiling(pairs: Sequence[Pair], found: Sequence[Suspicion], judge: Judge) -> set[Key]:
+        loops = first_of_loops(pairs)
+        spoilt = (calls for first, calls in loops if all(spoils(pair, found, judge) for pair in first))
+        return {pair.key for calls in spoilt for pair in calls}
+
     def fresh(judge: Judge) -> list[Suspicion]:
         found = judge.forward(rough=True)
         return [s for s in found if s.verdict is Verdict.DIFFERS and spot_key(s) not in seen]
@@ -93,7 +96,8 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     own = {first.pair.key for s in again if (first := seen.get(spot_key(s))) and _is_handed_on(first)}
     proven = {s.pair.key for s in rough if _is_fused_by_one(s, judge, trace)}
     proven |= {pair.key for pair in doubtful if is_cut_behind(pair, judge, trace)}
-    sure = {pair.key for pair in doubtful if pair.key in own or spoils(pair, later, second_judge)} - proven
+    sure = {pair.key for pair in doubtful if pair.key in own} | spoiling(doubtful, later, second_judge)
+    sure -= proven
     wrong = [pair for pair in doubtful if pair.key not in sure]
     # Taken apart with others, a match is spoiled by their faults too.
     later_ends = [s.pair for s in rough if s.pair.key in sure and _ends_later(s, judge, trace)]
@@ -103,14 +107,15 @@ def _without_wrong_matches(correspondence: Correspondence, evidence: Evidence) -
     if (later_ends or put_in) and len(doubtful) > 1:
         fewer = evidence.judged(without([*wrong, *later_ends, *put_in]))
         unheard, left = fresh(fewer), tokens(s for s in fewer.forward(rough=True) if s.verdict is Verdict.DIFFERS)
-        unspoilt = [pair for pair in (*later_ends, *put_in) if not spoils(pair, unheard, fewer)]
+        spoilt = spoiling([*later_ends, *put_in], unheard, fewer)
+        unspoilt = [pair for pair in (*later_ends, *put_in) if pair.key not in spoilt]
         # What follows was wrong too, though it was fed: now it is right, or wrong by itself.
         wrong += [pair for pair in unspoilt if pair in later_ends or not behind[pair.key] & left]
     if 0 < len(wrong) < len(doubtful):
         # Of faults one behind the other the last hides the others, where all of them are taken apart.
         fewer = evidence.judged(without(wrong))
-        unheard = fresh(fewer)
-        wrong = [pair for pair in wrong if pair.key in proven or not spoils(pair, unheard, fewer)]
+        spoilt = spoiling([pair for pair in wrong if pair.key not in proven], fresh(fewer), fewer)
+        wrong = [pair for pair in wrong if pair.key not in spoilt]
     if not wrong:
         return correspondence
     more = _as_most([pair for pair in doubtful if pair.key in ended - own], wrong)
@@ -253,7 +258,7 @@ def _is_fused_by_one(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
         inside = (leaf for call in list(pair.reference.subtree())[1:] for leaf in call.inputs)
         leaves = [leaf for leaf in inside if leaf.token not in known]
     else:
-        leaves = [*itertools.islice(_made_behind(pair.reference, local.shape, trace), _NEAR)]
+        leaves = [*made_behind(pair.reference, local.shape, trace)]
     apart = [difference(value, local).rel_l2 for value in map(trace.value, leaves) if value is not None]
     return min(apart, default=np.inf) < _CLEARLY * difference(truth, local).rel_l2
 
@@ -266,20 +271,6 @@ def _ends_later(suspicion: Suspicion, judge: Judge, trace: Trace) -> bool:
     local = judge.settler.made_alone(pair, spot)
     if local is None:
         return False
-    values = (trace.value(leaf) for leaf in itertools.islice(_made_behind(pair.reference, local.shape, trace), _NEAR))
+    values = (trace.value(leaf) for leaf in made_behind(pair.reference, local.shape, trace))
     bound = ROUNDING(epsilon_of(spot.reference.dtype))
     return any(value is not None and difference(value, local).rel_l2 <= bound for value in values)
-
-
-def _made_behind(call: Call, shape: tuple[int, ...], trace: Trace) -> Iterator[Leaf]:
-    """Yield the tensors of a shape that a call's run meets first behind it."""
-    last = max(one.index for one in call.subtree())
-    known = {leaf.token for one in trace.calls if one.index <= last for leaf in one.inputs}
-    known |= {leaf.token for one in call.subtree() for leaf in one.outputs}
-    behind = (one for one in trace.calls if one.index > last)
-    met = itertools.chain.from_iterable((*one.inputs, *one.outputs) for one in behind)
-    around = (leaf for one in call.ancestors() for leaf in one.outputs)
-    for leaf in (*met, *around):
-        if leaf.token not in known and leaf.shape == shape:
-            known.add(leaf.token)
-            yield leaf

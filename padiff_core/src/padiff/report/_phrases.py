@@ -11,7 +11,7 @@ from padiff.report._phrases_of_notes import NOTES
 from padiff.report._phrases_of_ranks import OF_RANKS
 from padiff.report._phrases_of_steps import CAUSES_OF_STEPS, EVIDENCE_OF_STEPS, settings
 from padiff.report._phrases_of_values import EVIDENCE_OF_VALUES
-from padiff.report._templates import OTHER, Data, Phrase, few, ranks
+from padiff.report._templates import OTHER, Data, Phrase, all_causes, few, ranks
 
 # -- values
 
@@ -77,7 +77,7 @@ CAUSES: Mapping[str, Phrase] = {
         if data["reference"] != data["candidate"]
         else "{taker} takes another value in the candidate than in the reference: both are {candidate}"
     ).format(**data),
-    "several": lambda data: "; and ".join(data["causes"]),
+    "several": lambda data: all_causes(data["causes"]),
     "calls": "{name:module} is called {reference:times} in the reference, {candidate:times} in the candidate",
     "randomness": "the {side} samples random numbers there (a dropout?), the {other} does not",
     "dropout": lambda data: (

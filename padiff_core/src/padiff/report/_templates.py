@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from string import Formatter
 from typing import Any
+
+from padiff.grouping import grouped
 
 Data = Mapping[str, Any]
 Phrase = str | Callable[[Data], str]
@@ -13,6 +16,10 @@ Phrase = str | Callable[[Data], str]
 OTHER = {"reference": "candidate", "candidate": "reference"}
 _NAMED = 3
 """How many names a phrase lists."""
+_WHOLE = re.compile(r"(?<![\w.])\d+(?![\w.])")
+"""A whole number by itself."""
+_EACH = 2
+"""How many causes that are alike are told each."""
 _RANKS = 8
 """How many ranks are named."""
 
@@ -22,6 +29,19 @@ def said(phrase: Phrase, data: Data) -> str:
     if callable(phrase):
         return phrase(data)
     return _Filling().vformat(phrase, (), {"other": OTHER.get(data.get("side", ""), ""), **data})
+
+
+def all_causes(told: Sequence[str]) -> str:
+    """Return several causes in a row; of those that differ in whole numbers alone, as the rounds of a loop do, one."""
+    alike = grouped(told, lambda cause: _WHOLE.sub("", cause)).values()
+    return "; and ".join(one for causes in alike for one in _in_short(causes))
+
+
+def _in_short(causes: Sequence[str]) -> Iterator[str]:
+    if len(causes) <= _EACH:
+        yield from causes
+    else:
+        yield f"{causes[0]}; and {len(causes) - 1} more that differ from this in numbers alone"
 
 
 def few(names: Sequence[str]) -> str:

@@ -143,7 +143,7 @@ class _Directory:
             raise _damaged(folder.at(MANIFEST), "it does not tell of a model")
         name = found.get("id")
         self._reader.run = name if isinstance(name, str) else ""
-        self._last: tuple[int, Trace] | None = None
+        self._traces: dict[int, Trace] = {}
         self.about: Description = about
         self.values: Kept = values
 
@@ -154,13 +154,13 @@ class _Directory:
         return sorted(int(match[1]) for match in found if match is not None)
 
     def trace(self, step: int) -> Trace:
-        """Return what one step did; the last one that was asked for is kept."""
-        if self._last is None or self._last[0] != step:
+        """Return what one step did; the last two that were read are kept: many a step is told by the one before."""
+        if step not in self._traces:
             if step not in self.steps:
                 raise without_step(self, step)
-            self._last = None  # one step at a time is held
-            self._last = step, self._trace(step)
-        return self._last[1]
+            self._traces = dict([*self._traces.items()][-1:])
+            self._traces[step] = self._trace(step)
+        return self._traces[step]
 
     def _trace(self, step: int) -> Trace:
         name = records_name(step)

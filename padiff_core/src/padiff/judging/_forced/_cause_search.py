@@ -15,7 +15,7 @@ from padiff.alignment import Alignment, Pair
 from padiff.forcing import Forced, Spot
 from padiff.judging._causes import OF_PARAMETERS, OF_STATE, as_parameters, cause_between
 from padiff.judging._forced._question import Question
-from padiff.judging._forced._settle import Settler
+from padiff.judging._forced._settle import BothRuns, Settler
 from padiff.judging._likeness import likeness, named_around
 from padiff.judging._suspicion import Ruling, Suspicion
 from padiff.numerics import CAST, TOGETHER, difference, epsilon, epsilon_of
@@ -73,38 +73,52 @@ def _agrees(settler: Settler, asked: Question, wanted: Mapping[str, Mapping[str,
     return not (ours is None or theirs is None) and difference(ours, theirs).rel_l2 <= TOGETHER(epsilon(ours.dtype))
 
 
-def likened(ruling: Ruling, asked: Question, spot: Spot | None, settler: Settler) -> Ruling:
+def likened(ruling: Ruling, asked: Question, spot: Spot, settler: Settler) -> Ruling:
     """Return the ruling on a value that a call's code makes, or on its gradient, with how it is like the reference's.
 
-    What both sides of the call do by themselves tells, in float64 where they run in it. Without a spot it is the
-    gradient of a parameter.
+    What both sides of the call do by themselves tells, in float64 where they run in it.
     """
-    owner, gradient = asked.pair, asked.backward
-    phase = Phase.BACKWARD if gradient else Phase.FORWARD
-    explained = ruling.hint is not None or cause_between(owner, phase) is not None
-    if ruling.verdict is not Verdict.DIFFERS or explained:
+    gradient = asked.backward
+    runs = _unexplained(ruling, asked, settler)
+    if runs is None or runs.reference is None:
         return ruling
-    for dtype in ("float64", None):
-        runs = settler.runs(owner, dtype, backward=gradient)
-        if runs.reference is None or runs.candidate is None:
-            continue
-        ours, theirs = runs.values(asked.read)
-        if ours is None and theirs is not None and spot is None:
-            ours = np.zeros_like(theirs)
-        if ours is None:
-            return ruling
-        # Of what is put in, which is rounded as it was recorded, the code makes its own.
-        value = runs.reference.observed.gradient if gradient else settler.bench.trace.value
-        around = () if spot is None else named_around(owner, spot, settler.bench.alignment)
-        named = ((name, value(leaf)) for name, leaf in around if spot and leaf.token != spot.reference.token)
-        known = ((name, one) for name, one in named if one is not None)
-        theirs = np.zeros_like(ours) if theirs is None and gradient else theirs
-        bound = CAST(asked.eps if spot is None else epsilon_of(spot.reference.dtype))
-        found = None if theirs is None else likeness(ours, theirs, known, bound, gradient=gradient)
-        if found is not None and spot is None and found.kind == "no_gradient_comes":
-            found = attrs.evolve(found, kind="parameter_without_gradient")
-        return ruling if found is None else attrs.evolve(ruling, evidence=(found, *ruling.evidence))
-    return ruling
+    ours, theirs = runs.values(asked.read)
+    if ours is None or (theirs is None and not gradient):
+        return ruling
+    # Of what is put in, which is rounded as it was recorded, the code makes its own.
+    value = runs.reference.observed.gradient if gradient else settler.bench.trace.value
+    around = named_around(asked.pair, spot, settler.bench.alignment)
+    named = ((name, value(leaf)) for name, leaf in around if leaf.token != spot.reference.token)
+    known = ((name, one) for name, one in named if one is not None)
+    theirs = np.zeros_like(ours) if theirs is None else theirs
+    return _with(ruling, likeness(ours, theirs, known, CAST(epsilon_of(spot.reference.dtype)), gradient=gradient))
+
+
+def likened_of_parameter(ruling: Ruling, asked: Question, settler: Settler) -> Ruling:
+    """Return the ruling on a parameter's gradient with how it is like the reference's, as `likened` does of values."""
+    runs = _unexplained(ruling, asked, settler)
+    ours, theirs = (None, None) if runs is None else runs.values(asked.read)
+    one = theirs if ours is None else ours
+    if one is None:
+        return ruling
+    ours, theirs = (np.zeros_like(one) if gradient is None else gradient for gradient in (ours, theirs))
+    found = likeness(ours, theirs, (), CAST(asked.eps), gradient=True)
+    if found is not None and found.kind == "no_gradient_comes":
+        found = attrs.evolve(found, kind="parameter_without_gradient")
+    return _with(ruling, found)
+
+
+def _with(ruling: Ruling, found: Evidence | None) -> Ruling:
+    return ruling if found is None else attrs.evolve(ruling, evidence=(found, *ruling.evidence))
+
+
+def _unexplained(ruling: Ruling, asked: Question, settler: Settler) -> BothRuns | None:
+    """Return both sides' runs, in float64 where they run in it, where what differs has no cause yet."""
+    phase = Phase.BACKWARD if asked.backward else Phase.FORWARD
+    if ruling.verdict is not Verdict.DIFFERS or ruling.hint is not None or cause_between(asked.pair, phase) is not None:
+        return None
+    both = (settler.runs(asked.pair, dtype, backward=asked.backward) for dtype in ("float64", None))
+    return next((runs for runs in both if runs.reference is not None and runs.candidate is not None), None)
 
 
 def with_uncalled_named(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import attrs
 
 from padiff.alignment import Alignment, Pair
-from padiff.forcing import Check, Forced, Spot
+from padiff.forcing import Check, Forced
 from padiff.judging._cuts import cut_at, cut_side, own_code
 from padiff.judging._suspicion import Ruling, Suspicion, suspicion_of, value_at
 from padiff.report import Evidence, Figures, Phase, Verdict, What
@@ -44,20 +44,6 @@ def without_starved(found: Sequence[Suspicion], forced: Forced) -> list[Suspicio
     cut = [one.pair.candidate for one in found if one.ruling.rests_on("gradient_cut", "no_gradient_comes")]
     around = {above.key for call in cut for above in call.ancestors()}
     return [one for one in found if one.pair.key not in around & forced.starved]
-
-
-def likely_sender(spot: Spot, suspects: Sequence[Pair], forced: Forced, alignment: Alignment) -> Pair:
-    """Return whose code most likely sent a wrong gradient, where no replay tells.
-
-    That is what is around a call that takes another tensor than it does in the reference: it gave it that. Else it is
-    the innermost of the model's own code.
-    """
-    token, takers = spot.reference.token, [*forced.consumers.get(spot.candidate.token, ()), spot.pair]
-    taking = (one for one in alignment.pairs if any(ours.token == token for ours, _ in one.taken))
-    others = [alignment.around(one) for one in taking if one not in takers]
-    modules = ((pair, pair.candidate.module) for pair in suspects)
-    own = (pair for pair, module in modules if module.kind is None and not module.operation)
-    return next(pair for pair in (*others, *own, *suspects, spot.pair) if pair is not None)
 
 
 class Cuts:

@@ -21,7 +21,7 @@ from padiff.judging._causes import OF_STATE, cause_between, not_verified
 from padiff.judging._compared import coverage_of
 from padiff.judging._cuts import cut_side
 from padiff.judging._forced._cause_search import found_by_setting, likened
-from padiff.judging._forced._cuts import Cuts, cut_inside, likely_sender, with_cut, without_starved
+from padiff.judging._forced._cuts import Cuts, cut_inside, with_cut, without_starved
 from padiff.judging._forced._harmless import right_as_a_whole
 from padiff.judging._forced._loss_rounding import LossRounding, ruling_on_sent
 from padiff.judging._forced._openings import Openings, of_another_shape
@@ -30,6 +30,7 @@ from padiff.judging._forced._policies import Policies
 from padiff.judging._forced._question import Question
 from padiff.judging._forced._replays import Replays
 from padiff.judging._forced._sampled import sampled_gradients, sampled_values
+from padiff.judging._forced._senders import likely_sender, senders
 from padiff.judging._forced._settle import Settler
 from padiff.judging._forced._state import of_inputs
 from padiff.judging._forced._wholes import Response, is_mask, response_by_gradients
@@ -90,6 +91,7 @@ class Judge:
         self.masks = False
         """Whether values were left out of the comparison that both sides mask, by other numbers."""
         self._right: dict[tuple[Key, bool], bool | None] = {}
+        self._forward: dict[tuple[bool, bool], list[Suspicion]] = {}
         self.counts = Counting(bench, forced.alone)
         self._openings = Openings(bench, forced.checks)
 
@@ -121,6 +123,11 @@ class Judge:
         With ``rough`` what is gross is taken as apart without settling it: enough to see whether the matching is right.
         Unless ``moved``, what follows from a value of another shape stays where it is seen.
         """
+        if (asked := (rough, moved)) not in self._forward:
+            self._forward[asked] = self._judged_forward(rough=rough, moved=moved)
+        return self._forward[asked]
+
+    def _judged_forward(self, *, rough: bool, moved: bool) -> list[Suspicion]:
         found: list[Suspicion] = []
         ends = {leaf.token for leaf in self.alignment.pairs[0].reference.outputs}
         phase("judging", len(self.forced.checks))
@@ -258,18 +265,9 @@ class Judge:
     def _gradient_fault(self, check: Check, expected: Array | None, excused: set[Key]) -> Suspicion | None:
         """Find whose code sent a wrong gradient: a call that took the tensor, or the code around them."""
         spot = check.spot
-        # What stands for the same tensor may be another one there: a dropout that does nothing hands on a copy.
         token = spot.reference.token
-        alike = [p for p in self.alignment.pairs if any(ours.token == token for ours, _ in p.taken)]
-        taken = [*self.forced.consumers.get(spot.candidate.token, ()), *alike]
-        taken = [pair for pair in taken if pair is not spot.pair]
-        if spot.what == "input":
-            taken.append(spot.pair)
-        inner_first = sorted(taken, key=lambda pair: -sum(1 for _ in pair.candidate.ancestors()))
-        # Of several outputs a call may have made one of another: a cell's hidden state of its cell state.
-        maker = [spot.pair] if spot.what == "output" and len(spot.pair.reference.outputs) > 1 else []
-        suspects = list(dict.fromkeys((*maker, *inner_first, *self._sharing(spot))))
-        if any(pair.key in self.forced.unreached for pair in taken):
+        takers, suspects = senders(spot, self.forced, self.alignment)
+        if any(pair.key in self.forced.unreached for pair in takers):
             return None
         known = {pair.key for pair in suspects} & excused  # a call that holds one of them sends what it sends
         unexcused = [pair for pair in suspects if known.isdisjoint(call.key for call in pair.candidate.subtree())]
@@ -336,15 +334,3 @@ class Judge:
         ruling = Ruling(Verdict.DIFFERS, figures, (Evidence("not_replayed" if recorded else "whole_model_only"),))
         pair = likely_sender(spot, suspects, self.forced, self.alignment) if recorded else (suspects or [spot.pair])[0]
         return suspicion_of(pair, Phase.BACKWARD, value_at(spot, gradient=True), ruling, check)
-
-    def _sharing(self, spot: Spot) -> list[Pair]:
-        """Return the calls whose own code can use the tensor, innermost first: the maker's surroundings, and theirs
-        as long as the tensor is handed on outwards."""
-        pair = self.alignment.around(spot.pair) if spot.what == "output" else spot.owner
-        found: list[Pair] = []
-        while pair is not None:
-            found.append(pair)
-            if all(leaf.token != spot.reference.token for leaf in pair.reference.outputs):
-                break
-            pair = self.alignment.around(pair)
-        return found

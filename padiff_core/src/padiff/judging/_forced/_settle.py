@@ -45,7 +45,7 @@ from padiff.trace import Key
 
 
 @attrs.frozen(eq=False)
-class _Runs:
+class BothRuns:
     """What both sides of a pair did by themselves."""
 
     reference: Replayed | None
@@ -243,12 +243,12 @@ class Settler:
         found = (with_zeros(*one.values(asked.read)) for one in runs if None not in (one.reference, one.candidate))
         return next((asked.error_between(*both) for both in found if both is not None), math.inf)
 
-    def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False, **condition: Any) -> _Runs:
+    def runs(self, pair: Pair, dtype: str | None, *, backward: bool = False, **condition: Any) -> BothRuns:
         """Return what both sides of a pair do alone in a dtype (None: their own): forward, or ``backward`` too."""
         found = self.replays.of_both(pair, {"dtype": dtype, "backward": backward, **condition})
         ours, theirs = (one if isinstance(one, Replayed) else None for one in found)
         refused = (one for one in found if not isinstance(one, Replayed))
-        return _Runs(ours, theirs, next(refused, DOES_NOT_ARISE))
+        return BothRuns(ours, theirs, next(refused, DOES_NOT_ARISE))
 
     def is_spoilt(self, asked: Question) -> bool:
         """Return whether a value is right but for a tensor that was written over, since a call was given it wrongly.
@@ -258,11 +258,10 @@ class Settler:
         ours = self.runs(asked.pair, "float64").reference
         if ours is None:
             return False
-        how: dict[str, Any] = {"dtype": "float64", "backward": False, "swapping": True}
-        bound, theirs = TOGETHER(asked.eps), self.bench.tried(asked.pair, False, ours.observed, **how)
+        how = {"dtype": "float64", "backward": False, "swapping": True, "truth": ours.observed}
+        bound, theirs = TOGETHER(asked.eps), self.replays.of_side(asked.pair, False, how)
         if theirs is None:  # what lacks a kernel there computes in the type that it has
-            bound = NEGLIGIBLE(asked.eps)
-            theirs = self.bench.tried(asked.pair, False, ours.observed, **how, narrowing=True)
+            bound, theirs = NEGLIGIBLE(asked.eps), self.replays.of_side(asked.pair, False, {**how, "narrowing": True})
         both = None if theirs is None else with_zeros(asked.read(ours, True), asked.read(theirs, False))
         return both is not None and asked.error_between(*both) <= bound
 

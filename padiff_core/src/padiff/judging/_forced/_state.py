@@ -15,7 +15,7 @@ import numpy as np
 from padiff.alignment import Pair
 from padiff.forcing import Reader, Replayed, StateCheck, gradient_reader, is_recorded
 from padiff.judging._causes import KEPT, OF_STATE, as_parameters
-from padiff.judging._forced._cause_search import likened
+from padiff.judging._forced._cause_search import likened_of_parameter
 from padiff.judging._forced._question import Question
 from padiff.judging._forced._wholes import is_mask
 from padiff.judging._running_variance import by_convention
@@ -122,7 +122,7 @@ def _parameter(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion 
         # arise when the module is called by itself.
         doubts = recorded, not ruling.settled, any(pair.key in excused for pair in around)
         if ruling.verdict is Verdict.DIFFERS and sum(doubts) < 2 and ruling.settled >= told:
-            return _suspicion(one.pair, Phase.BACKWARD, what, likened(ruling, one, None, judge.settler), check)
+            return _suspicion(one.pair, Phase.BACKWARD, what, likened_of_parameter(ruling, one, judge.settler), check)
     if (
         ruling is None
         or check.accumulated
@@ -189,8 +189,9 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
         ours, theirs = judge.settler.runs(pairs[0], "float64").values(read)
         if _is_by_convention(judge, check, [pairs[0].reference], ours, theirs):
             ruling = attrs.evolve(ruling, verdict=Verdict.ROUNDING)
-    alike = ruling.verdict in (Verdict.ROUNDING, Verdict.PRECISION) and not check.accumulated
-    if alike and not any(judge.settler.rounds(asked, ours=ours) for ours in (True, False)):
+    alike = ruling.verdict in (Verdict.ROUNDING, Verdict.PRECISION)
+    beyond = not (check.accumulated or any(judge.settler.rounds(asked, ours=ours) for ours in (True, False)))
+    if alike and (beyond or _differs_in_all(judge, asked, check)):
         # Its module alone leaves it alike: other calls differ, or there are more.
         ruling = attrs.evolve(ruling, verdict=Verdict.DIFFERS, evidence=(Evidence("buffer_in_model_only"),))
         caller = _calling_more(judge, pairs)
@@ -199,6 +200,21 @@ def _buffer(judge: Judge, check: StateCheck, excused: set[Key]) -> Suspicion | N
     if ruling.verdict is Verdict.ROUNDING:
         return None
     return _suspicion(pairs[0], Phase.BUFFER, what, attrs.evolve(ruling, hint=_by_momentum(judge, check)), check)
+
+
+def _differs_in_all(judge: Judge, asked: Question, check: StateCheck) -> bool:
+    """Return whether all calls of a module together leave a buffer otherwise in float64, where rounding hides nothing.
+
+    Statistics that two batches moved in the other order are less far apart than a narrow type rounds.
+    """
+    calls, root = _calls_of(judge, check), judge.alignment.pairs[0]
+    if len(calls) < 2:
+        return False
+    ruling = judge.settler.settle(attrs.evolve(asked, pair=root, truth=check.reference))
+    if not ruling.settled or ruling.verdict is not Verdict.DIFFERS:
+        return False
+    ours, theirs = judge.settler.runs(root, "float64").values(asked.read)
+    return not _is_by_convention(judge, check, calls, ours, theirs)
 
 
 def _by_momentum(judge: Judge, check: StateCheck) -> Cause | None:
