@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 _NUMBER = re.compile(r"\d+")
+REPEATED = re.compile(r"(?<![^.])\d+(?![^.])|\d+(?=\.)")
+"""The number of a repeated layer in a path: `layers.0`, or `layer0` of what holds layers (`conv1` is no repetition)."""
 
 
 def joined(path: str, name: str) -> str:

@@ -34,6 +34,7 @@ from padiff.refinement import (
     with_layouts,
     with_layouts_by_value,
     with_norms_as_read,
+    with_orders_by_gradient,
     with_rows_by_value,
     with_sums,
     with_twins,
@@ -99,7 +100,7 @@ class Matching:
         elif self.valued and not evidence.transfer and not all(map(evidence.holds_alike, known.matches)):
             known = with_exchanges_by_value(known, evidence)
         known = (with_buffers_matched if self.valued else with_buffers_named)(with_copies(known), evidence)
-        known = _as_given(known, evidence) if self.valued else known
+        known = with_orders_by_gradient(_as_given(known, evidence), evidence) if self.valued else known
         if evidence.transfer:
             evidence.assign(known.matches)
         elif self.valued:
@@ -174,6 +175,7 @@ def _matched(ours: Units, theirs: Units, evidence: Evidence, fixed: Resolved) ->
             evidence.give(known)
         else:
             known = tried
+    known = with_orders_by_gradient(known, evidence)
     copied = with_copies(known)
     if copied is not known:
         evidence.give(copied)

@@ -9,5 +9,5 @@ from padiff.forcing._messages import Fed, ForceRequest, Given, Replayed, ReplayR
 from padiff.forcing._overwrite import Memory
 from padiff.forcing._recorded import NotRepeated, RecordedSide, weights_of
 from padiff.forcing._reference import NotRecorded, RecordedReference, is_recorded
-from padiff.forcing._run import Forced, StateCheck, compared_gradients, force, gradients_of
+from padiff.forcing._run import Forced, Reading, StateCheck, compared_gradients, force, gradients_of
 from padiff.forcing._side import LocalSide, Side, holding

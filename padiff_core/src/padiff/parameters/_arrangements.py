@@ -10,10 +10,16 @@ import attrs
 from padiff.grouping import grouped
 from padiff.kinds import interleaved
 from padiff.parameters._units import HeldUnit
-from padiff.paths import parent, unnumbered
+from padiff.paths import REPEATED, parent, unnumbered
 
 _MOST_MEMBERS = 6
 """Layers that others pack, of which every order is asked for; of more, those that names tell."""
+_MOST_ORDERS = 24
+"""Orders in which members are tried beside each other: all of four."""
+_FEW = 3
+"""Lists of layers of which every order is asked for where roles of these are packed."""
+_FEW_ROLES = 4
+"""Such roles of which every order is asked for."""
 _MOST_NAMES = 4
 """Names of layers, but for numbers, of which every order is asked for."""
 Rows = tuple[int, int, tuple[tuple[int, int], ...]]
@@ -58,6 +64,60 @@ def orders_of(members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
     yield from dict.fromkeys((straight, *_by_name(members), *_every(members)))
 
 
+def orders_of_roles(members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
+    """Yield orders of single roles of layers: all of one role together or all of a layer, alike in all of these.
+
+    The layers come as they run, and those of one list in any place among others. In a list those of one block stand
+    together, or those of one name.
+    """
+    layers = grouped(range(len(members)), lambda place: members[place].module.path)
+    lists = [*grouped(layers, lambda path: REPEATED.split(path)[0]).values()]
+    named = [[*itertools.chain(*grouped(some, _unrepeated).values())] for some in lists]
+    roles = grouped(range(len(members)), lambda place: members[place].name).values()
+    orders = [[*itertools.chain(*one)] for order in _among_others(len(lists)) for one in _each(order, lists, named)]
+    ways = [*itertools.permutations(roles)] if len(roles) <= _FEW_ROLES else [(*roles,)]
+    for order, some in itertools.product(orders, ways):
+        each = [[place for path in order for place in layers[path] if place in one] for one in some]
+        yield tuple(itertools.chain(*each))
+        if len({*map(len, each)}) == 1:
+            yield tuple(itertools.chain(*zip(*each, strict=True)))
+
+
+def exchanged(order: Sequence[int], members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
+    """Yield an order with two members in each other's place."""
+    for a, b in itertools.combinations(order, 2):
+        yield tuple({a: b, b: a}.get(place, place) for place in order)
+
+
+def exchanged_roles(order: Sequence[int], members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
+    """Yield an order with two roles in each other's place, in every layer that has both; few are tried anyway."""
+    layers = grouped(range(len(members)), lambda place: members[place].module.path).values()
+    roles = [{members[place].name: place for place in some} for some in layers]
+    names = [*dict.fromkeys(one.name for one in members)]
+    for one, other in itertools.combinations(names if len(names) > _FEW else (), 2):
+        both = [(some[one], some[other]) for some in roles if one in some and other in some]
+        turned = {a: b for pair in both for a, b in (pair, pair[::-1])}
+        yield tuple(turned.get(place, place) for place in order)
+
+
+def _each(order: Sequence[int], *sides: Sequence[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
+    yield from ([side[place] for place in order] for side in sides)
+
+
+def _among_others(count: int) -> Iterator[tuple[int, ...]]:
+    """Yield the orders of so many: of few all, of more those in which one is the first, or the last."""
+    straight = tuple(range(count))
+    if count <= _FEW:
+        yield from itertools.permutations(straight)
+        return
+    rest = [(one, (*straight[:one], *straight[one + 1 :])) for one in straight]
+    yield from dict.fromkeys((straight, *((*some, one) for one, some in rest), *((one, *some) for one, some in rest)))
+
+
+def _unrepeated(path: str) -> str:
+    return REPEATED.sub("#", path)
+
+
 def _by_name(members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
     alike = grouped(range(len(members)), lambda place: unnumbered(members[place].path))
     if not 1 < len(alike) < len(members) or len(alike) > _MOST_NAMES:
@@ -76,3 +136,8 @@ def _every(members: Sequence[HeldUnit]) -> Sequence[tuple[int, ...]]:
 
     few = len(members) <= _MOST_MEMBERS
     return sorted(itertools.permutations(range(len(members))), key=divided) if few else ()
+
+
+def beside_each_other(count: int) -> list[tuple[int, ...]]:
+    """Return the orders in which so many may lie beside each other, the first of very many."""
+    return list(itertools.islice(itertools.permutations(range(count)), _MOST_ORDERS))

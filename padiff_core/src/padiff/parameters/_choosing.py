@@ -5,7 +5,6 @@ Names outrank what the dataflow leaves open, and are never taken against it.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -16,12 +15,10 @@ from padiff.parameters._colours import Chooser, Pairs
 from padiff.parameters._graph import Graph, inputs_behind, outputs_ahead
 from padiff.parameters._roles import link_roles
 from padiff.parameters._units import Units
-from padiff.paths import below, parent, upwards
+from padiff.paths import REPEATED, below, parent, upwards
 from padiff.trace import Flow
 
 _ENDS = (inputs_behind, outputs_ahead)
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])|\d+(?=\.)")
-"""The number of a repeated layer in a path: `layers.0`, or `layer0` of what holds layers (`conv1` is no repetition)."""
 
 
 def chooser(ours: Units, theirs: Units, listed: tuple[Units, Units], flows: tuple[Flow, Flow]) -> Chooser:
@@ -162,8 +159,8 @@ def as_numbered(pairs: Mapping[int, int], graphs: tuple[Graph, Graph]) -> dict[i
     found = {}
     for i, j in pairs.items():
         # What is numbered on one side alone is something inside: `layers.1.ffn.0` against `blocks.1.mlp.fc1`.
-        numbers = iter(_NUMBER.findall(ours[i].path))
-        named = _NUMBER.sub(lambda met: next(numbers, met[0]), theirs[j].path)  # noqa: B023  used at once
+        numbers = iter(REPEATED.findall(ours[i].path))
+        named = REPEATED.sub(lambda met: next(numbers, met[0]), theirs[j].path)  # noqa: B023  used at once
         other = places.get((named, theirs[j].name))
         # What is split, or packed, on one side does not fit by itself.
         if other is None or (link_roles(ours[i], theirs[j])[0] and not link_roles(ours[i], theirs[other])[0]):

@@ -136,8 +136,10 @@ class _Builder:
             for key in _holders(unit):
                 self._at.setdefault(key, []).append(index)
         self._through: dict[str, dict[int, set[frozenset[str]]]] = {}
-        by_hand = (unit.roles.get("bias") for unit in units if unit.kind is not None and unit.module.kind is None)
-        self._behind_sums = {path for held in by_hand if held is not None for path in held.parameter.paths}
+        by_hand = [unit.roles for unit in units if unit.kind is not None and unit.module.kind is None]
+        both = ((roles["bias"].parameter, roles.get("weight")) for roles in by_hand if "bias" in roles)
+        apart = (bias for bias, weight in both if weight is None or weight.parameter is not bias)
+        self._behind_sums = {path for bias in apart for path in bias.paths}
         """What is added behind a layer by hand, maybe to a sum with others: it takes nothing that its layer takes."""
 
     def graph(self) -> Graph:

@@ -13,9 +13,9 @@ import attrs
 from padiff.grouping import grouped
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._groups import Group, takes_channels_apart
-from padiff.parameters._packing import Packing, extent
+from padiff.parameters._packing import Packing
 from padiff.parameters._roles import UnitMatch
-from padiff.parameters._shapes import bare
+from padiff.parameters._shapes import bare, extent
 from padiff.parameters._units import Held, HeldUnit, Units
 from padiff.trace import Flow, Source
 

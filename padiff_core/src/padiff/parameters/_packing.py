@@ -15,15 +15,23 @@ from functools import cached_property
 
 import attrs
 
-from padiff.parameters._arrangements import Arrangement, Rows, orders_of
+from padiff.parameters._arrangements import (
+    Arrangement,
+    Rows,
+    beside_each_other,
+    exchanged,
+    exchanged_roles,
+    orders_of,
+    orders_of_roles,
+)
 from padiff.parameters._groups import LINEAR, TABLE, Group
 from padiff.parameters._roles import UnitMatch
-from padiff.parameters._shapes import bare
+from padiff.parameters._shapes import extent
 from padiff.parameters._units import Held, HeldUnit
 from padiff.paths import last, unnumbered
 
-_MOST_ORDERS = 24
-"""Orders in which members are tried beside each other: all of four."""
+_MOST_NAMED = 8
+"""Members that are named in words."""
 _INSIDE = re.compile(r"(?<=[^.\d])\d+|\d+(?=[^.\d])")
 """A number that is part of a module's name, and not all of it."""
 _Holder = tuple[HeldUnit, Mapping[str, Held], tuple[tuple[int, int], ...]]
@@ -66,6 +74,8 @@ class Packing:
 
     Where no way is right the likeliest stays: such a part that counts for something would stand for the fault.
     """
+    rows: bool = False
+    """Whether it packs single roles, each lying as its rows do: no layout of theirs is open."""
     lies: Mapping[HeldUnit, HeldUnit] = attrs.field(factory=dict)
     """A unit that no rule speaks of -> the layer as which it is taken."""
 
@@ -85,12 +95,20 @@ class Packing:
         return tuple(itertools.chain(*self.stripes))
 
     @property
+    def of_layers(self) -> bool:
+        """Return whether it packs layers, or is one itself, whose roles it packs: calls of these belong together."""
+        return self.layers or (self.rows and len({one.module.path for one in self.members}) == 1)
+
+    @property
     def repeated(self) -> object:
         """Return what repeated layers that pack others have in common: those of other shapes are no repetition.
 
         A number that is a part of a name (`block0`) tells one of them where the members are called alike but for their
         own numbers. It tells nothing where it is in the members' names as well: then it belongs to the layer's name.
         """
+        if self.rows:  # one code cuts them, however large they are
+            roles = [one.name for one in self.members]
+            return self.packed.module.class_name, unnumbered(self.packed.name), *roles, self.ours
         inside = {*_INSIDE.findall(self.packed.path)}
         paths = [one.path for one in self.members if inside]
         both = inside.intersection(itertools.chain(*map(_INSIDE.findall, paths)))
@@ -121,16 +139,17 @@ class Packing:
         alike = (Arrangement(straight, groups) for groups in grouped)
         rest = (Arrangement(order, groups) for groups in grouped for order in others)
         ways = [range(1 + self._turns), range(len(self.ways) or 1), range(len(self._orders_of_columns))]
-        for one in (*plain, *alike, *rest):
-            for turned, way, columns in itertools.product(*ways):
-                yield attrs.evolve(one, turned=bool(turned), way=way, columns=columns)
+        orders = (*plain, *alike, *rest)
+        lie = [*itertools.product(*ways)]
+        every = ((one, how) for how in lie for one in orders) if self.rows else itertools.product(orders, lie)
+        for one, (turned, way, columns) in every:
+            yield attrs.evolve(one, turned=bool(turned), way=way, columns=columns)
 
     def exchanges(self, arrangement: Arrangement) -> Iterator[Arrangement]:
-        """Yield the ways to pack the members in which two of them change places."""
-        for i, j in itertools.combinations(range(len(arrangement.order)), 2):
-            order = list(arrangement.order)
-            order[i], order[j] = order[j], order[i]
-            other = attrs.evolve(arrangement, order=tuple(order))
+        """Yield the ways to pack the members in which two of them change places; two roles do so in all layers."""
+        orders = exchanged_roles if self.rows else exchanged
+        for order in orders(arrangement.order, self.members):
+            other = attrs.evolve(arrangement, order=order)
             if all(self._rows(other, wholes) for wholes in self._wholes()):
                 yield other
 
@@ -222,7 +241,8 @@ class Packing:
 
     def _orders(self) -> Iterator[tuple[int, ...]]:
         """Yield the orders of members that fill the packed layers, the likeliest first."""
-        for order in orders_of([self.members[band[0]] for band in self._bands]):
+        orders = orders_of_roles if self.rows else orders_of
+        for order in dict.fromkeys(orders([self.members[band[0]] for band in self._bands])):
             if all(self._rows(Arrangement(order), wholes) for wholes in self._wholes()):
                 yield order
 
@@ -243,8 +263,9 @@ class Packing:
         _, inside = self._orders_of_columns[arrangement.columns]
         bands = [self._bands[i] for i in arrangement.order]
         lie = ([self.members[band[i]] for i in inside if i < len(band)] for band in bands)
-        called = (" beside ".join(last(one.path) if one.roles else "nothing" for one in some) for some in lie)
-        names = ", ".join(called)
+        path = last if self.of_layers or not self.rows else str
+        called = [" beside ".join(path(one.path) if one.roles else "nothing" for one in some) for some in lie]
+        names = ", ".join(called if len(called) <= _MOST_NAMED else [*called[: _MOST_NAMED - 2], "...", called[-1]])
         groups = f" in {arrangement.groups} groups" if arrangement.groups > 1 else ""
         groups += ", each at a place of its first axis" if self.places else ""
         joined = ("", ", by columns")[self.along] if self.along < 2 else ", one for each place of its kernel"
@@ -289,7 +310,7 @@ class Packing:
         if not member.roles:
             piece = attrs.evolve(piece, roles={"bias": piece.roles["weight"]})
         match = UnitMatch.of(*(piece, member)[:: 1 if self.ours else -1])
-        if not self._turns:
+        if not (self._turns or self.rows):
             return match
         return attrs.evolve(match, links=[attrs.evolve(x, layouts=()) for x in match.links])  # tried for all alike
 
@@ -326,14 +347,3 @@ def _place(held: Held) -> object:
 
 def _with_bias(unit: HeldUnit, bias: Mapping[str, Held]) -> HeldUnit:
     return attrs.evolve(unit, roles={**{role: held for role, held in unit.roles.items() if role != "bias"}, **bias})
-
-
-def beside_each_other(count: int) -> list[tuple[int, ...]]:
-    """Return the orders in which so many may lie beside each other, the first of very many."""
-    return list(itertools.islice(itertools.permutations(range(count)), _MOST_ORDERS))
-
-
-def extent(shape: Sequence[int], whole: Sequence[int], along: int = 0) -> int:
-    """Return how much of an axis of a whole shape a part of it takes: one that is a single row may lack the axis."""
-    lacking = along >= len(shape) or (along == 0 and bare(shape) == bare(whole[1:]))
-    return 1 if lacking else shape[along]

@@ -24,6 +24,7 @@ from padiff.parameters._packers import find_packings, with_norms
 from padiff.parameters._packing import Packing
 from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch
+from padiff.parameters._roles_packed import as_packed, with_roles_apart, with_tables
 from padiff.parameters._splitting import split_where_left_over
 from padiff.parameters._stacks import stacked, stacked_on_both, unstacked
 from padiff.parameters._units import HeldUnit, Units
@@ -38,6 +39,7 @@ _DIVIDED: Sequence[Callable[[Correspondence, tuple[Flow, Flow]], tuple[Units, Un
     partial(stacked, deepest=2),
     partial(stacked, deepest=1, behind=True),
     stacked_on_both,
+    with_roles_apart,
 )
 """How units are taken otherwise where some have no counterpart."""
 
@@ -108,14 +110,22 @@ def pair_parameters(
             for one in dict.fromkeys((found, first) if all(found.left) else ()):
                 sides = divided(one, flows)
                 if sides is not None:
-                    other = unstacked(_paired(*sides, flows, fixed, by_order=by_order, freed=freed), one)
-                    found = min(found, other, key=rank)
+                    other = _paired(*sides, flows, fixed, by_order=by_order, freed=freed)
+                    packed = as_packed(unstacked(other, one))
+                    found = found if packed is None else min(found, packed, key=rank)
         return filled(found)
+
+    def ended(found: Correspondence) -> Correspondence:
+        return with_tables(with_last(found, flows), flows)
 
     found = whole(freed=False)
     other = whole(freed=True) if all(found.left) else found
     found = other if all(map(operator.lt, map(len, other.left), map(len, found.left))) else found
-    return _with_unmet(with_last(found, flows), flows)
+    found = ended(found)
+    if any(found.left):  # what was divided may be a table of what many layers hold
+        plain = _paired(reference, candidate, flows, fixed, guess, by_order=by_order, freed=False)
+        found = min(found, ended(filled(plain)), key=_left_over)
+    return _with_unmet(found, flows)
 
 
 def _with_unmet(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:

@@ -96,3 +96,9 @@ def is_joined(fine: Sequence[int], coarse: Sequence[int]) -> bool:
         if size != extent:
             return False
     return not rest
+
+
+def extent(shape: Sequence[int], whole: Sequence[int], along: int = 0) -> int:
+    """Return how much of an axis of a whole shape a part of it takes: one that is a single row may lack the axis."""
+    lacking = along >= len(shape) or (along == 0 and bare(shape) == bare(whole[1:]))
+    return 1 if lacking else shape[along]

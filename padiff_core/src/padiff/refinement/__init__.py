@@ -19,6 +19,7 @@ from padiff.refinement._networks import networks_by_value
 from padiff.refinement._norms import with_norms_as_read
 from padiff.refinement._operations import with_operations_matched
 from padiff.refinement._orders import with_orders_borne_out
+from padiff.refinement._orders_by_gradient import with_orders_by_gradient
 from padiff.refinement._other_rows import with_other_rows
 from padiff.refinement._passes import is_told_more, of_stepped_passes
 from padiff.refinement._rows import as_read, is_called, is_given, is_used, read_in_rows, with_rows_by_value

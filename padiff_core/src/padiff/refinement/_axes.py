@@ -63,7 +63,7 @@ def without(axes: Orders, refuted: frozenset[tuple[str, int, str, int]]) -> Orde
 
 
 def _with_calls(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
-    joined = {match for one in correspondence.packed if not one.packing.layers for match in one.matches}
+    joined = {match for one in correspondence.packed if not one.packing.of_layers for match in one.matches}
     modules = [match.modules for match in correspondence.matches if match not in joined]
     traces = evidence.trace, evidence.free(correspondence.axes)
     calls = align(*traces, modules, correspondence.fixed, by_order=correspondence.by_order)

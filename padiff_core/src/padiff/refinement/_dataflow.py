@@ -20,6 +20,7 @@ from padiff.refinement._exchanges import with_exchanges
 from padiff.refinement._layouts import with_layouts
 from padiff.refinement._mismatches import without_mismatches
 from padiff.refinement._orders import with_orders_borne_out
+from padiff.refinement._orders_by_gradient import with_orders_by_gradient
 
 
 def with_dataflow(correspondence: Correspondence, evidence: Evidence) -> Correspondence:
@@ -62,6 +63,7 @@ def _better(known: Correspondence, other: Correspondence, evidence: Evidence) ->
     evidence.give(other)
     other = with_copies(with_layouts(other, evidence))
     evidence.give(other)
+    other = with_orders_by_gradient(other, evidence)
     other = without_mismatches(with_orders_borne_out(aligned(other, evidence), evidence), evidence)
     other = with_exchanges(other, evidence)
     if differing(other, evidence) < before:

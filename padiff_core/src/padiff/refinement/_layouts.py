@@ -194,7 +194,8 @@ def _arranged(
     nearer = 0.0 if any(one.wanting for one in packings) else _NEARER if layers and not many else 1.0
     how: dict[str, Any] = {"known": last, "varied": varied, "nearer": nearer}
     (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True, **how)
-    for _ in range(_ROUNDS if many and not (right or given_up) else 0):
+    more = many or any(one.rows for one in packings)
+    for _ in range(_ROUNDS if more and not (right or given_up) else 0):
         before, nearby = best, [some[0].exchanges(way) for some, way in zip(groups, best, strict=True)]
         others = [(*best[:i], way, *best[i + 1 :]) for i, found in enumerate(nearby) for way in found]
         choices = [(some, laid[0]) for some in (best, *others)]
