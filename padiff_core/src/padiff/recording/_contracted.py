@@ -41,13 +41,18 @@ def contracts_last_by_size(
 
     None where they fit neither way, or data keeps its shape: a bias of heads is added. Rows of as many numbers as one
     side has become rows of as many as the other has; of so many ``stacked`` matrices maybe the same rows for each.
+    Four experts that double the rows of their own give as many numbers as if each halved all rows: axes tell then.
     """
     sides, taken, given = rectangle(matrix), math.prod(data), math.prod(output)
     if sides is None or not taken or tuple(data) == tuple(output):
         return None
     ways = {False: sides, True: sides[::-1]}
-    fits = (last for last, (rows, columns) in ways.items() if taken * columns * stacked == given * rows)
-    return next(fits, None if stacked == 1 else contracts_last_by_size(matrix, data, output))
+    fits = {
+        last for last, (rows, columns) in ways.items() if given * rows in (taken * columns, taken * columns * stacked)
+    }
+    if len(fits) > 1:
+        fits = {last for last in fits if ways[last][0] in data and ways[last][1] in output}
+    return fits.pop() if len(fits) == 1 else None
 
 
 def contracts_last(matrix: Array, data: Array, output: Array) -> bool | None:
