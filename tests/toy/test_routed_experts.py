@@ -79,7 +79,9 @@ class Stacked(columns.Layer):
 TOKENS = np.random.default_rng(1).standard_normal((12, WIDTH)).astype(np.float32)
 LISTED = pytest.mark.parametrize("listed", [False, True], ids=["reference stacks", "reference lists"])
 SIZES = pytest.mark.parametrize(
-    ("hidden", "count", "traced"), [(12, 9, False), (8, 4, True)], ids=["threefold", "double, routed"]
+    ("hidden", "count", "traced"),
+    [(12, 9, False), (8, 4, True), (WIDTH, 3, False)],
+    ids=["threefold", "double, routed", "square"],
 )
 
 
@@ -90,7 +92,7 @@ def test_experts_lie_as_the_code_uses_them(turned: bool, hidden: int, count: int
     """As many experts as the square of how much wider they are inside: sizes alone said that each halves its rows.
 
     And a stack that narrows was taken for the list of those that widen: these take the tokens, and what dispatches them
-    to the stack is made by the router as well.
+    to the stack is made by the router as well. Of squares the second was taken for a bias of the first.
     """
     ours, theirs = Listed(hidden, count, 2), Stacked(hidden, count, 2, traced=traced, turned=turned)
     report = padiff.diff(*((ours, theirs) if listed else (theirs, ours)), TOKENS)
@@ -107,3 +109,43 @@ def test_a_fault_in_routed_experts_is_named_once(
     report = padiff.diff(*((ours, theirs) if listed else (theirs, ours)), TOKENS)
     sources = [(source.phase, source.reference.path, source.candidate.path) for source in report.sources]
     assert sources == [("forward", "", "")], str(report)
+
+
+class Pairs(rows.Module):
+    """Pairs of square layers in lists, one behind the other."""
+
+    def __init__(self) -> None:
+        self.first, self.second = (
+            rows.ModuleList(*(rows.Linear(WIDTH, WIDTH, bias=False) for _ in range(3))) for _ in range(2)
+        )
+
+    def forward(self, x: Any) -> Any:
+        for one, other in zip(self.first, self.second, strict=True):
+            x = F.tanh(other(F.silu(one(x))))
+        return x
+
+
+class StackedPairs(columns.Layer):
+    """The same with stacks of the first and of the second, of which each step takes one."""
+
+    def __init__(self, *, turned: bool, fault: str = "") -> None:
+        self.a, self.b = (columns.weight(3, WIDTH, WIDTH) for _ in range(2))
+        self.turned, self.fault = turned, fault
+
+    def forward(self, x: Any) -> Any:
+        for n in range(3):
+            a, b = (w[n].transpose(1, 0) if self.turned else w[n] for w in (self.a, self.b))
+            inner = (F.gelu if self.fault == "gelu" and n == 1 else F.silu)(x @ a)
+            x = F.tanh(inner @ b)
+        return x
+
+
+@LISTED
+@pytest.mark.parametrize("turned", [False, True], ids=["in, out", "out, in"])
+@pytest.mark.parametrize("fault", ["", "gelu"])
+def test_squares_that_stacks_hold_are_used_one_by_one(fault: str, turned: bool, listed: bool) -> None:
+    ours, theirs = Pairs(), StackedPairs(turned=turned, fault=fault)
+    report = padiff.diff(*((ours, theirs) if listed else (theirs, ours)), TOKENS)
+    assert report.aligned is (not fault), str(report)
+    sources = [(source.phase, source.reference.path, source.candidate.path) for source in report.sources]
+    assert len(sources) == bool(fault), str(report)

@@ -198,7 +198,8 @@ class _Groups:
 
     def _follows(self, role: str, group: Sequence[str]) -> bool:
         """Return whether a role is the bias of a group, which is a weight: added right behind it."""
-        if len(group) > 1 or not (self._is_bias(role, group[0]) or self._shapes[role] == self._shapes[group[0]]):
+        alike = self._shapes[role] == self._shapes[group[0]] and self._paths[role].isdisjoint(self._flow.contracted)
+        if len(group) > 1 or not (alike or self._is_bias(role, group[0])):
             return False
         if role not in self._takes or group[0] not in self._takes:
             return role not in self._takes and group[0] not in self._takes
