@@ -258,3 +258,7 @@ def test_what_keeps_the_shape_of_data_is_no_contraction() -> None:
     """A bias of two heads that is added, where two matrices may be stacked."""
     assert contracts_last_by_size((2, 1, 4), (2, 2, 5, 4), (2, 2, 5, 4), stacked=2) is None
     assert contracts_last_by_size((2, 4), (2, 5, 4), (2, 5, 2)) is True
+    assert contracts_last_by_size((3, 6), (4, 5, 3), (4, 5, 6), stacked=4) is False
+    assert contracts_last_by_size((6, 3), (4, 5, 3), (4, 5, 6), stacked=4) is True
+    assert contracts_last_by_size((3, 6), (1, 5, 3), (4, 5, 6), stacked=4) is False
+    assert contracts_last_by_size((3, 6), (4, 9), (4, 18), stacked=4) is None

@@ -45,6 +45,8 @@ class Graph:
     """Units that another one stands for."""
     jointed: Graph | None = None
     """The same with its joints, where it is without."""
+    contracted: Mapping[str, bool] = attrs.field(factory=dict)
+    """Which way the run's code uses matrices, as `Flow` has it."""
 
     @cached_property
     def gives(self) -> Sequence[Mapping[int, Labels]]:
@@ -170,7 +172,8 @@ class _Builder:
                 order[unit], rank = rank, rank + 1
         takes += [self._through[key] for key in self._kept]
         joints = [joint_of(key) or "" for key in self._kept]
-        return Graph(self._units, [{k: frozenset(v) for k, v in one.items()} for one in takes], joints, order)
+        taken = [{k: frozenset(v) for k, v in one.items()} for one in takes]
+        return Graph(self._units, taken, joints, order, contracted=self._flow.contracted)
 
     def _stages(self, key: str) -> list[list[int]]:
         """Return the units of a holder, first those that take what it takes, then those that take what these give."""

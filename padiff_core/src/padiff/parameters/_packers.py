@@ -29,6 +29,7 @@ from padiff.parameters._groups import (
 )
 from padiff.parameters._packing import Packing
 from padiff.parameters._shapes import bare
+from padiff.parameters._splitting import used_as
 from padiff.parameters._units import HeldUnit
 from padiff.trace import settings_of
 
@@ -192,7 +193,8 @@ def _at_places(
     """Yield parameters that hold, each at a place of their first axis, layers of one shape.
 
     These take the same, or else are no list, and give to the same or are all that one parent has without counterpart.
-    One that takes more than these do holds the same layer of several blocks, of which there are as many.
+    One that takes more than these do holds the same layer of several blocks, of which there are as many. And what code
+    uses as maps of few to many holds no maps of many to few.
     """
     free = unmatched - taken
     apart = (one for one in (*giving_alike(yours, free), *of_one_parent(yours, free)) if not is_list(one))
@@ -209,8 +211,20 @@ def _at_places(
             for group in alike:
                 takes = {node for one in group for node in yours.takes[yours.units.index(one)]}
                 several = len(mine.takes[place]) >= 2 * len(takes) and 2 * len(told - takes) >= len(told) > 0
-                if not several and at == [(len(group), sorted(shape)) for shape in _shapes(group[0])]:
+                fits = at == [(len(group), sorted(shape)) for shape in _shapes(group[0])]
+                if fits and not several and _used_alike(_at_first(whole), group[0], mine, yours):
                     yield Packing(((unit,),), group, ours, [whole], places=True)
+
+
+def _at_first(unit: HeldUnit) -> HeldUnit:
+    """Return what a unit holds at the first place of its first axis."""
+    return attrs.evolve(unit, roles={role: held.lying(at=(0,)) for role, held in unit.roles.items()})
+
+
+def _used_alike(one: HeldUnit, other: HeldUnit, mine: Graph, yours: Graph) -> bool:
+    """Return whether the code of both sides uses two units as maps of as many to as many, as far as it is known."""
+    ways = [set(map(bare, used_as(*both))) for both in ((one, mine.contracted), (other, yours.contracted))]
+    return not all(ways) or not ways[0].isdisjoint(ways[1])
 
 
 def _beside(graph: Graph, free: Set[HeldUnit]) -> Iterator[Group]:

@@ -56,7 +56,7 @@ def _maps_without(units: Units, flow: Flow, lacking: set[str]) -> Iterator[tuple
         maps = [unit] if is_map(unit) else [] if kind is None else _maps_of(unit, kind.maps)
         if unit.loose and not unit.paths.isdisjoint(lacking):
             used = (one for part in parts_of(unit, flow) for one in as_maps(part))
-            maps = [one for one in used if lies_as_used(one.roles["weight"], flow) is True]
+            maps = [one for one in used if lies_as_used(one.roles["weight"], flow.contracted) is True]
         yield from (one.roles["weight"].shape for one in maps if one.roles["weight"].parameter.path in lacking)
 
 
@@ -84,7 +84,9 @@ def as_layers(parts: Units, flow: Flow, maps: set[tuple[int, ...]], beside: Unit
     taken = grouped([*parts, *beside], lambda part: _taken(part, flow))
     summed = [one for one in parts if _largest(one).parameter.path in flow.contracted and not one.stack]
     for part in parts:
-        used = (one for one in as_maps(part, split=True) if lies_as_used(one.roles["weight"], flow) is not False)
+        used = (
+            one for one in as_maps(part, split=True) if lies_as_used(one.roles["weight"], flow.contracted) is not False
+        )
         ways, fit = [*used], list[HeldUnit]()
         for others in (taken[_taken(part, flow)], summed if part in summed else ()):
             more = [one for one in others if one is not part]
@@ -115,12 +117,18 @@ def _taken(part: HeldUnit, flow: Flow) -> frozenset[Source] | None:
     return next((flow.takes[name] for name in names if name in flow.takes), None)
 
 
-def lies_as_used(weight: Held, flow: Flow) -> bool | None:
+def used_as(unit: HeldUnit, contracted: Mapping[str, bool]) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of the maps that a unit is, or may be, to the code that uses it."""
+    ways = (one.roles["weight"] for one in as_maps(unit))
+    return (weight.shape for weight in ways if lies_as_used(weight, contracted) is not False)
+
+
+def lies_as_used(weight: Held, contracted: Mapping[str, bool]) -> bool | None:
     """Return whether the code sums data with the last axis of a weight as it is laid; None if unknown.
 
     A square one may lie either way: repeated layers hold theirs alike, and code that takes one otherwise may be wrong.
     """
-    last, square = flow.contracted.get(weight.parameter.path), len({*weight.shape}) == 1
+    last, square = contracted.get(weight.parameter.path), len({*weight.shape}) == 1
     unknown = last is None or weight.part.order is not None
     return None if unknown else square or last == (weight.part.transpose is None)
 
@@ -190,7 +198,8 @@ class _Groups:
 
     def _follows(self, role: str, group: Sequence[str]) -> bool:
         """Return whether a role is the bias of a group, which is a weight: added right behind it."""
-        if len(group) > 1 or not (self._is_bias(role, group[0]) or self._shapes[role] == self._shapes[group[0]]):
+        alike = self._shapes[role] == self._shapes[group[0]] and self._paths[role].isdisjoint(self._flow.contracted)
+        if len(group) > 1 or not (alike or self._is_bias(role, group[0])):
             return False
         if role not in self._takes or group[0] not in self._takes:
             return role not in self._takes and group[0] not in self._takes

@@ -16,9 +16,8 @@ import attrs
 
 from padiff.grouping import grouped
 from padiff.parameters._correspondence import Correspondence
-from padiff.parameters._groups import as_maps
 from padiff.parameters._roles import UnitMatch
-from padiff.parameters._splitting import as_layers, lies_as_used, parts_of
+from padiff.parameters._splitting import as_layers, parts_of, used_as
 from padiff.parameters._units import Held, HeldUnit, Units
 from padiff.trace import Flow
 
@@ -88,8 +87,7 @@ def _as_they_lie(found: Sequence[Units], flows: tuple[Flow, Flow]) -> Sides:
 def _maps(units: Units, flow: Flow) -> Iterator[tuple[int, ...]]:
     """Yield the shapes of the maps that stacks are, or may be."""
     for unit in units:
-        ways = (one.roles["weight"] for one in (as_maps(unit) if unit.stack else ()))
-        yield from (weight.shape for weight in ways if lies_as_used(weight, flow) is not False)
+        yield from used_as(unit, flow.contracted) if unit.stack else ()
 
 
 def _with_layers(units: Units, flow: Flow, maps: set[tuple[int, ...]]) -> Units:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -24,6 +24,8 @@ def matrix_of(parameter: Sequence[int], used: Sequence[int]) -> Sequence[int] | 
     """
     if side_of(parameter) or rectangle(parameter):
         return parameter
+    if len(parameter) > 2 and side_of(parameter[-2:]) and tuple(used[-2:]) == tuple(parameter[-2:]):
+        return parameter[-2:]
     sides = rectangle(used[-2:] if len(used) == len(parameter) else used)
     return parameter[-2:] if sides and sorted(sides) == sorted(parameter[-2:]) else None
 
@@ -41,13 +43,18 @@ def contracts_last_by_size(
 
     None where they fit neither way, or data keeps its shape: a bias of heads is added. Rows of as many numbers as one
     side has become rows of as many as the other has; of so many ``stacked`` matrices maybe the same rows for each.
+    Four experts that double the rows of their own give as many numbers as if each halved all rows: axes tell then.
     """
     sides, taken, given = rectangle(matrix), math.prod(data), math.prod(output)
     if sides is None or not taken or tuple(data) == tuple(output):
         return None
     ways = {False: sides, True: sides[::-1]}
-    fits = (last for last, (rows, columns) in ways.items() if taken * columns * stacked == given * rows)
-    return next(fits, None if stacked == 1 else contracts_last_by_size(matrix, data, output))
+    fits = {
+        last for last, (rows, columns) in ways.items() if given * rows in (taken * columns, taken * columns * stacked)
+    }
+    if len(fits) > 1:
+        fits = {last for last in fits if ways[last][0] in data and ways[last][1] in output}
+    return fits.pop() if len(fits) == 1 else None
 
 
 def contracts_last(matrix: Array, data: Array, output: Array) -> bool | None:
@@ -59,13 +66,36 @@ def contracts_last(matrix: Array, data: Array, output: Array) -> bool | None:
     floats = {array.dtype.kind for array in (matrix, data, output)} == {"f"}
     if not (floats and 0 < output.size == data.size):
         return None
-    square, expected = matrix.reshape(side, side).astype(np.float64), _spread(output)
+    return _told_by_numbers(((rows, matrix.reshape(side, side)) for rows in _rows(data, side)), output)
+
+
+def stack_contracts_last(matrices: Array, data: Array, output: Array) -> bool | None:
+    """Return what `contracts_last` does, of square matrices stacked along the first axes.
+
+    All of them are used at once, on the same rows or each on its own, or one by itself.
+    """
+    side, count = matrices.shape[-1], math.prod(matrices.shape[:-2])
+    floats = {array.dtype.kind for array in (matrices, data, output)} == {"f"}
+    if not floats or data.ndim < 2 or data.shape[-1] != side or not output.size:
+        return None
+    stack, places = matrices.reshape(count, side, side), math.prod(data.shape[:-2])
+    ways: list[tuple[Array, Array]] = []
+    if places in (1, count) and output.size * places == data.size * count:
+        ways.append((data.reshape(places, -1, side).astype(np.float64), stack))
+    elif output.size == data.size:
+        ways += [(data.reshape(-1, side).astype(np.float64), one) for one in stack]
+    return _told_by_numbers(ways, output)
+
+
+def _told_by_numbers(ways: Iterable[tuple[Array, Array]], output: Array) -> bool | None:
+    """Return whether rows of data make an output with squares, each summed with the last of its axes, or the first."""
+    expected = _spread(output)
     bound = SAME(epsilon(output.dtype)) * expected[-1]
     found = {
         last
-        for rows in _rows(data, side)
+        for rows, squares in ways
         for last in (False, True)
-        if np.allclose(_spread(rows @ (square.T if last else square)), expected, rtol=0.0, atol=bound)
+        if np.allclose(_spread(rows @ (squares.swapaxes(-1, -2) if last else squares)), expected, rtol=0.0, atol=bound)
     }
     return found.pop() if len(found) == 1 else None
 

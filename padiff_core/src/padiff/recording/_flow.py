@@ -17,7 +17,13 @@ from padiff.numerics import fingerprint
 from padiff.paths import parent
 from padiff.pytree import leaves
 from padiff.recording._axes import weak
-from padiff.recording._contracted import contracts_last, contracts_last_by_size, matrix_of, side_of
+from padiff.recording._contracted import (
+    contracts_last,
+    contracts_last_by_size,
+    matrix_of,
+    side_of,
+    stack_contracts_last,
+)
 from padiff.trace import INPUT, Flow, Source, called, from_input, joint, to_output
 
 _EVEN = frozenset({"add", "mul", "concat", "maximum", "minimum", "stack"})
@@ -240,7 +246,8 @@ class Follower(Listener):
         else:
             output = found[0].view()
             biases = [one.view() for one, holders in made if holders and one.shape == output.shape[-1:]]
-            last = contracts_last(matrix.view(), data[0].view(), output - sum(biases))
+            tells = contracts_last if side_of(matrix.shape) else stack_contracts_last
+            last = tells(matrix.view(), data[0].view(), output - sum(biases))
         if last is not None:
             self.contracted[path] = last
 
