@@ -78,7 +78,7 @@ def pair_leaves(
     return tuple(sorted(found))
 
 
-def with_twins(
+def with_repeated(
     reference: Sequence[Leaf], candidate: Sequence[Leaf], tied: Sequence[tuple[int, int]]
 ) -> tuple[tuple[int, int], ...]:
     """Return matched inputs, and with each what a candidate gives a second time where the reference gives it once.
@@ -86,10 +86,10 @@ def with_twins(
     One tensor holds one value: where an attention takes queries and memory, and is given the same, both are what the
     reference's takes. What is left on the reference's side says that something else belongs there.
     """
-    partner = {candidate[j].token: i for i, j in tied}
-    if len({i for i, _ in tied}) < len(reference):
-        return tuple(tied)
     left = set(range(len(candidate))) - {j for _, j in tied}
+    if not left or len({i for i, _ in tied}) < len(reference):
+        return tuple(tied)
+    partner = {candidate[j].token: i for i, j in tied}
     return tuple(sorted([*tied, *((partner[candidate[j].token], j) for j in left if candidate[j].token in partner)]))
 
 

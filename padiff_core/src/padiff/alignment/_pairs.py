@@ -9,7 +9,7 @@ from functools import cached_property
 
 import attrs
 
-from padiff.alignment._leaves import first_step, misfits_of, pair_leaves, sort_of, with_twins
+from padiff.alignment._leaves import first_step, misfits_of, pair_leaves, sort_of, with_repeated
 from padiff.paths import below, upwards
 from padiff.trace import Call, Key, Leaf
 
@@ -69,7 +69,7 @@ class Pair:
         """Match the tensors; what indexes a value of another shape (lengths, a packed batch's order) has no match."""
         given = self.reference.inputs, self.candidate.inputs
         layers = self.of_one_kind and not self.reference.module.operation
-        self.inputs = with_twins(*given, pair_leaves(*given, self.same, of_one_kind=layers))
+        self.inputs = with_repeated(*given, pair_leaves(*given, self.same, of_one_kind=layers))
         ours, theirs = ({leaf.token for leaf in call.inputs} for call in (self.reference, self.candidate))
         made = self.reference.outputs, self.candidate.outputs
         self.outputs = pair_leaves(*made, self._given_as_the_same, (ours, theirs), by_place=not self._part_of_a_whole)
