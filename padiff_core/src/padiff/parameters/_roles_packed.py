@@ -214,17 +214,17 @@ def _in_order(units: Units, flow: Flow) -> list[HeldUnit]:
 
 
 def _filled(tables: Units, pieces: Units, *, ours: bool) -> Iterator[Packing]:
-    """Yield what tables pack: all that layers have first, by itself or with others of its module, then a part of it."""
+    """Yield what tables pack: all that layers have first, by itself or with others of its module, then some of it."""
     free, left = [*tables], [*pieces]
     each, modules = ([(one,) for one in tables], grouped(tables, lambda unit: unit.module.path).values())
     several = [tuple(some) for some in modules if len(some) > 1]
-    for stripe, parted in (*((one, False) for one in (*each, *several)), *((one, True) for one in each)):
-        groups = _groups(left) if {*stripe} <= {*free} else ()
-        whole = (some for some in groups if parted or _are_whole(some, left))
-        found = next(filter(None, (_packing_of(stripe, some, ours=ours) for some in whole)), None)
+    for packed, all_of_them in (*((one, True) for one in (*each, *several)), *((one, False) for one in each)):
+        groups = _groups(left) if {*packed} <= {*free} else ()
+        fitting = (some for some in groups if _are_whole(some, left) or not all_of_them)
+        found = next(filter(None, (_packing_of(packed, some, ours=ours) for some in fitting)), None)
         if found is not None:
             gone = {_held(one).parameter.path for one in found.members}
-            free = [one for one in free if one not in stripe]
+            free = [one for one in free if one not in packed]
             left = [one for one in left if _held(one).parameter.path not in gone]
             yield found
 

@@ -30,10 +30,11 @@ def with_orders_by_gradient(known: Correspondence, evidence: Evidence) -> Corres
         return known
     with temporary_store() as store:
         task = attrs.evolve(evidence.task, ends=True)
-        theirs = gradients_of(evidence.side(known.axes).record(task, store, values=True))
+        recorded = evidence.side(known.axes).record(task, store, values=True)
+        ours, theirs = map(gradients_of, (evidence.trace, recorded))
         for one, ways in alike.items():
-            apart = [_apart(one.packing.matches(way), gradients_of(evidence.trace), theirs) for way in ways]
-            if len(ways) > 1 and min(apart) < _apart(one.matches, gradients_of(evidence.trace), theirs):
+            apart = [_apart(one.packing.matches(way), ours, theirs) for way in ways]
+            if len(ways) > 1 and min(apart) < _apart(one.matches, ours, theirs):
                 best = ways[apart.index(min(apart))]
                 known = known.arranged(one, best).settling({one.packing.packed.path: one.packing.named(best)})
     return known
