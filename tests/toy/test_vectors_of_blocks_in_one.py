@@ -54,6 +54,44 @@ def test_another_order_in_one_of_these_blocks_is_one_source() -> None:
     assert source.between[1] == "fc.1"
 
 
+class Modulated(rows.Module):
+    """A block with six vectors of its own: a shift, a scale and a gate for each of its halves."""
+
+    def __init__(self) -> None:
+        for name in ("shift", "scale", "gate", "shift_two", "scale_two", "gate_two"):
+            setattr(self, name, rows.parameter(4))
+        self.one, self.two = rows.Linear(4, 4), rows.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        x = x + F.tanh(self.one(x * (self.scale + 1.0) + self.shift)) * self.gate
+        return x + F.sigmoid(self.two(x * (self.scale_two + 1.0) + self.shift_two)) * self.gate_two
+
+
+class ModulatedInOne(columns.Layer):
+    """Such blocks, with the vectors of all of them in one table, in another order."""
+
+    def __init__(self, fault: bool) -> None:
+        self.table, self.fault = columns.weight(6, 3, 4), fault
+        self.fc1, self.fc2 = (columns.Layers(*(columns.Dense(4, 4) for _ in range(3))) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        for place in range(3):
+            scale, shift, gate, shift_two, scale_two, gate_two = (self.table[n, place] for n in range(6))
+            if self.fault and place == 1:
+                gate, gate_two = gate_two, gate
+            x = x + F.tanh(self.fc1[place](x * (scale + 1.0) + shift)) * gate
+            x = x + F.sigmoid(self.fc2[place](x * (scale_two + 1.0) + shift_two)) * gate_two
+        return x
+
+
+@pytest.mark.parametrize("fault", [False, True], ids=["right", "gates exchanged"])
+def test_more_vectors_than_orders_are_asked_of_change_places_in_all_blocks(fault: bool) -> None:
+    """Six have 720 orders: two at a time change places, while less differs so."""
+    right = rows.Sequential(*(Modulated() for _ in range(3)))
+    report = padiff.diff(right, ModulatedInOne(fault), X)
+    assert report.aligned is not fault, str(report)
+
+
 class Branched(rows.Module):
     """Two branches of a norm each, as large as the other one."""
 
