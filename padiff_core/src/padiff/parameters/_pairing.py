@@ -16,6 +16,7 @@ from padiff.parameters._colours import Pairs, matched_by_colour, preserved
 from padiff.parameters._correspondence import Correspondence, Packed
 from padiff.parameters._displaced import displaced
 from padiff.parameters._graph import Graph, graph_of
+from padiff.parameters._homes import homes_of, strays
 from padiff.parameters._joined import with_joined, with_last
 from padiff.parameters._left_out import with_left_out
 from padiff.parameters._mapped import mapped_packings, with_mapped_parameters
@@ -102,9 +103,8 @@ def pair_parameters(
         full = filled(found)
         return _left_over(full), len({match.modules for match in full.matches if match.links}), _left_over(found)
 
-    def whole(*, freed: bool) -> Correspondence:
-        known = None if freed else guess
-        first = found = _paired(reference, candidate, flows, fixed, known, by_order=by_order, freed=freed)
+    def whole(fixed: Resolved, guess: Correspondence | None = None, *, freed: bool = False) -> Correspondence:
+        first = found = _paired(reference, candidate, flows, fixed, guess, by_order=by_order, freed=freed)
         for divided in _DIVIDED:
             # What is split may be what stacks others.
             for one in dict.fromkeys((found, first) if all(found.left) else ()):
@@ -118,13 +118,17 @@ def pair_parameters(
     def ended(found: Correspondence) -> Correspondence:
         return with_tables(with_last(found, flows), flows)
 
-    found = whole(freed=False)
-    other = whole(freed=True) if all(found.left) else found
+    found = whole(fixed, guess)
+    other = whole(fixed, freed=True) if all(found.left) else found
     found = other if all(map(operator.lt, map(len, other.left), map(len, found.left))) else found
     found = ended(found)
     if any(found.left):  # what was divided may be a table of what many layers hold
         plain = _paired(reference, candidate, flows, fixed, guess, by_order=by_order, freed=False)
         found = min(found, ended(filled(plain)), key=_left_over)
+    homes = homes_of(found)
+    if not fixed and strays(found, homes):
+        other = attrs.evolve(ended(whole(homes)), fixed=fixed)
+        found = min(found, other, key=lambda one: (_left_over(one), strays(one, homes)))
     return _with_unmet(found, flows)
 
 
