@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -10,7 +11,7 @@ import attrs
 from padiff.grouping import grouped
 from padiff.kinds import interleaved
 from padiff.parameters._units import HeldUnit
-from padiff.paths import REPEATED, parent, unnumbered
+from padiff.paths import REPEATED, last, parent, unnumbered
 
 _MOST_MEMBERS = 6
 """Layers that others pack, of which every order is asked for; of more, those that names tell."""
@@ -58,10 +59,11 @@ def orders_of(members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
     """Yield orders of members: as they run, then by name, then all of a few.
 
     By name, layers of one name stand together (queries of all heads), or one of each (all of a head). Of the rest those
-    come first that divide few lists.
+    come first that divide few lists. What one code cuts for repeated blocks lies in one order for all of these.
     """
     straight = tuple(range(len(members)))
-    yield from dict.fromkeys((straight, *_by_name(members), *_every(members)))
+    every = (order for order in _every(members) if _is_one_for_all(order, members))
+    yield from dict.fromkeys((straight, *_by_name(members), *every))
 
 
 def orders_of_roles(members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
@@ -84,9 +86,11 @@ def orders_of_roles(members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
 
 
 def exchanged(order: Sequence[int], members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
-    """Yield an order with two members in each other's place."""
+    """Yield an order with two members in each other's place, none of one of several repeated blocks alone."""
     for a, b in itertools.combinations(order, 2):
-        yield tuple({a: b, b: a}.get(place, place) for place in order)
+        other = tuple({a: b, b: a}.get(place, place) for place in order)
+        if _is_one_for_all(other, members):
+            yield other
 
 
 def exchanged_roles(order: Sequence[int], members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:
@@ -116,6 +120,32 @@ def _among_others(count: int) -> Iterator[tuple[int, ...]]:
 
 def _unrepeated(path: str) -> str:
     return REPEATED.sub("#", path)
+
+
+def _blocks(members: Sequence[HeldUnit]) -> dict[str, dict[str, list[int]]]:
+    """Return, by its path without numbers, the repeated blocks by their paths: the places of the members in each."""
+    found = grouped(range(len(members)), lambda place: parent(members[place].path))
+    alike = grouped(found, lambda path: _unrepeated(f"{path}."))
+    return {name: {path: found[path] for path in paths} for name, paths in alike.items()}
+
+
+def _is_one_for_all(order: Sequence[int], members: Sequence[HeldUnit]) -> bool:
+    """Return whether blocks come as they run, or as they are numbered, each with its members in the same order."""
+    for blocks in _blocks(members).values():
+        lie = {path: sorted(places, key=order.index) for path, places in blocks.items()}
+        names = grouped((place for some in blocks.values() for place in some), lambda place: last(members[place].path))
+        runs = (sorted(some, key=order.index) for some in names.values())
+        ways = [[last(members[place].path) for place in some] for some in lie.values()]
+        straight = all(
+            some in (sorted(some), sorted(some, key=lambda place: _numbers(members[place]))) for some in runs
+        )
+        if not straight or any(way != ways[0] for way in ways if {*way} == {*ways[0]}):
+            return False
+    return True
+
+
+def _numbers(member: HeldUnit) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", member.path)]
 
 
 def _by_name(members: Sequence[HeldUnit]) -> Iterator[tuple[int, ...]]:

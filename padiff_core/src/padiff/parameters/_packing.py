@@ -148,7 +148,7 @@ class Packing:
     def exchanges(self, arrangement: Arrangement) -> Iterator[Arrangement]:
         """Yield the ways to pack the members in which two of them change places; two roles do so in all layers."""
         orders = exchanged_roles if self.rows else exchanged
-        for order in orders(arrangement.order, self.members):
+        for order in orders(arrangement.order, [self.members[band[0]] for band in self._bands]):
             other = attrs.evolve(arrangement, order=order)
             if all(self._rows(other, wholes) for wholes in self._wholes()):
                 yield other

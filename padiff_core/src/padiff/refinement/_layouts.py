@@ -193,20 +193,21 @@ def _arranged(
     many = max(map(len, each)) >= _MOST_ARRANGEMENTS
     nearer = 0.0 if any(one.wanting for one in packings) else _NEARER if layers and not many else 1.0
     how: dict[str, Any] = {"known": last, "varied": varied, "nearer": nearer}
-    (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True, **how)
+    handed = [m for one in packed for m in one.matches]
+    (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True, handed=handed, **how)
     more = many or any(one.rows for one in packings)
     for _ in range(_ROUNDS if more and not (right or given_up) else 0):
         before, nearby = best, [some[0].exchanges(way) for some, way in zip(groups, best, strict=True)]
         others = [(*best[:i], way, *best[i + 1 :]) for i, found in enumerate(nearby) for way in found]
         choices = [(some, laid[0]) for some in (best, *others)]
-        (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True)
+        (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True, handed=handed)
         if right or best == before:
             break
     if not (right or layers or given_up):
         orders = (order for group in _groups(beside) for order in _orders(beside, group))
         turned = [next(laid_each_way(order)) for order in itertools.islice(orders, _MOST_LAYOUTS)]
         choices = [(best, laid[0]), *itertools.islice(itertools.product(ways, turned), _MOST_ARRANGEMENTS)]
-        (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True)
+        (best, _), right = best_of(correspondence, evidence, told, choices, put, first=True, handed=handed)
     lie = {packing: way for some, way in zip(groups, best, strict=True) for packing in some}
     for one in packed:
         correspondence = correspondence.arranged(one, lie[one.packing])

@@ -11,6 +11,7 @@ from padiff.numerics import SAME, TOGETHER, epsilon_of
 from padiff.parameters import Correspondence, UnitMatch
 from padiff.refinement._evidence import Evidence
 from padiff.refinement._trials import RIGHT, WIDE, Trial, in_float64, is_drawn, trial_without_randomness
+from padiff.trace import Key, Trace
 
 Choice = TypeVar("Choice")
 _Wrong = tuple[float, tuple[float, ...], tuple[float, ...]]
@@ -34,6 +35,7 @@ def best_of(
     varied: Callable[[Sequence[Choice]], bool] = lambda _: False,
     nearer: float = 1.0,
     righter: bool = False,
+    handed: Sequence[UnitMatch] = (),
 ) -> tuple[Choice, bool]:
     """Put in each choice, up to the ``first`` that none outdoes; leave and return the best, and whether it is right.
 
@@ -42,6 +44,7 @@ def best_of(
     One that is wrong in as much as one before it is better where its errors are less than ``nearer`` times as large.
     One that is as far off as zeros would be outdoes none in that way. Where ``righter`` is asked for, one is right that
     makes some values right that are wrong under the first, and none wrong: a fault beside them spoils the others.
+    What is ``handed`` on may be called by other code in the reference: the errors of that code count too.
     """
     best, least = choices[0], _NONE_RIGHT
 
@@ -90,7 +93,8 @@ def best_of(
         benches = {pair: evidence.bench(correspondence, evidence.own_inputs(correspondence, pair)) for pair in pairs}
         # What one side's code reads of its own, the other's may be handed by the code around it.
         readers = {match.reference.module.path for match in matches}
-        beside = frozenset(one.key for one in correspondence.alignment.pairs if one.reference.path in readers)
+        reading = {one.key for one in correspondence.alignment.pairs if one.reference.path in readers}
+        beside = frozenset(reading | _callers(correspondence.alignment, evidence.trace, handed))
         drawn = all(is_drawn(correspondence.alignment, pair) for pair in pairs)
         found = without_chance() if drawn else None
         if found is None:
@@ -104,6 +108,14 @@ def best_of(
         best, least = found or (best, least)
     put(best)
     return best, not least[0]
+
+
+def _callers(alignment: Alignment, trace: Trace, matches: Sequence[UnitMatch]) -> set[Key]:
+    """Return the matched calls in which the reference calls the layers of some matches."""
+    paths = {match.reference.module.path for match in matches}
+    calls = (call for call in trace.calls if call.path in paths)
+    around = (next(filter(None, map(alignment.of_reference, call.ancestors())), None) for call in calls)
+    return {pair.key for pair in around if pair is not None}
 
 
 def _wrong_ones(tried: Sequence[tuple[Choice, _Errors]], choice: Choice) -> set[Hashable]:
