@@ -115,3 +115,72 @@ def test_stacks_of_experts_are_packed_on_one_side(turned: bool, at_once: bool) -
     assert report.aligned, str(report)
     report = padiff.diff(Stacked(), Packed("gelu", turned=turned, at_once=at_once), TOKENS)
     assert [source.candidate.path for source in report.sources] == [""], str(report)
+
+
+class AlongAnyAxis(columns.Layer):
+    """The same of stacks whose axes [experts, in, out] lie in some order, with biases [experts, out]."""
+
+    def __init__(self, orders: str, hidden: int, count: int, fault: str = "", *, at_once: bool) -> None:
+        self.orders = [tuple(map("eio".index, order)) for order in orders.split()]
+        self.fault, self.at_once = fault, at_once
+        self.router = columns.Dense(4, count, bias=False)
+        shapes = (count, 4, 2 * hidden), (count, hidden, 4)
+        both = zip(self.orders, shapes, strict=True)
+        self.gate_up, self.down = (columns.weight(*(shape[axis] for axis in order)) for order, shape in both)
+        self.shifts, self.ends = columns.weight(count, 2 * hidden), columns.weight(count, 4)
+
+    def forward(self, x: Any) -> Any:
+        share, found = F.softmax(self.router(x)), []
+        count = share.shape[-1]
+        both = zip(self.orders, (self.gate_up, self.down), strict=True)
+        into, back = (one.transpose(*np.argsort(order).tolist()) for order, one in both)
+        if self.at_once:
+            both = x.reshape(1, *x.shape) @ into + self.shifts.reshape(count, 1, -1)
+            out = self._gated(both) @ back
+            out = out if self.fault == "no bias" else out + self.ends.reshape(count, 1, -1)
+            return (out * share.transpose(1, 0).reshape(count, -1, 1)).sum(0)
+        for n in range(count):
+            out = self._gated(x @ into[n] + self.shifts[n]) @ back[n]
+            found.append((out if self.fault == "no bias" else out + self.ends[n]) * share[:, n : n + 1])
+        return sum(found)
+
+    def _gated(self, both: Any) -> Any:
+        half = both.shape[-1] // 2
+        return (F.gelu if self.fault == "gelu" else F.silu)(both[..., :half]) * both[..., half:]
+
+
+class Gates(rows.Module):
+    """The same with experts in a list."""
+
+    def __init__(self, hidden: int, count: int) -> None:
+        self.gate = rows.Linear(4, count, bias=False)
+        self.w1, self.w3, self.w2 = (
+            rows.ModuleList(*(rows.Linear(*shape) for _ in range(count)))
+            for shape in ((4, hidden), (4, hidden), (hidden, 4))
+        )
+
+    def forward(self, x: Any) -> Any:
+        share, total = F.softmax(self.gate(x)), 0.0
+        for n, (gate, up, down) in enumerate(zip(self.w1, self.w3, self.w2, strict=True)):
+            total = down(F.silu(gate(x)) * up(x)) * share[:, n : n + 1] + total
+        return total
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
+@pytest.mark.parametrize(
+    ("orders", "count"),
+    [("ieo ieo", 3), ("oei oei", 3), ("ioe ioe", 3), ("ioe eio", 3), ("ieo ieo", 4), ("oei oei", 4), ("ieo oei", 4)],
+)
+def test_experts_are_stacked_along_any_axis(orders: str, count: int, at_once: bool) -> None:
+    """Those on a middle axis had no counterpart, nor had those on a last one whose biases lie along a first one.
+
+    Of as many as they are wide numbers tell which axis is summed with data: it stacks nothing.
+    """
+    listed, stacked = Gates(8, count), AlongAnyAxis(orders, 8, count, at_once=at_once)
+    for sides in ((listed, stacked), (stacked, listed)):
+        report = padiff.diff(*sides, TOKENS)
+        assert report.aligned, str(report)
+    wrong = padiff.diff(listed, AlongAnyAxis(orders, 8, count, "gelu", at_once=at_once), TOKENS)
+    assert [one.candidate.path for one in wrong.sources] == [""], str(wrong)
+    assert wrong.transfer is not None
+    assert not wrong.transfer.unmatched_reference + wrong.transfer.unmatched_candidate

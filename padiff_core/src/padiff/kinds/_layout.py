@@ -31,7 +31,7 @@ class Part:
     """Where a role's values lie in a native parameter.
 
     ``parameter`` is a dotted name below the module. The canonical array is the native one, or where it stacks several
-    (experts, layers) the one ``at`` this place of its first axes, or ``behind`` of its last ones, without its axis
+    (experts, layers) the one ``at`` this place of some axes, with so many others ``ahead`` of these, without its axis
     ``squeeze`` (of length one), its axes in an ``order`` (heads, in, size, of which the first and the last are joined
     next), neighbouring axes joined as ``merge`` counts them (``(1, 2)`` makes (in, heads * size)
     of (in, heads, size); ``(0,)`` makes one axis of length one of a scalar), the axes ``flip`` turned round, all axes
@@ -54,7 +54,7 @@ class Part:
     merge: tuple[int, ...] | None = None
     flip: tuple[int, ...] = ()
     at: tuple[int, ...] | None = None
-    behind: bool = False
+    ahead: int = 0
     along: int = 0
     numbers: Literal["pairs", "real", "imag"] | None = None
     columns: tuple[int, int] | None = None
@@ -121,7 +121,7 @@ class Part:
     def _placed(self, native: Array) -> Array:
         view = native if self.numbers is None else _numbers(native, self.numbers)
         if self.at is not None:
-            place: tuple[Any, ...] = (..., *self.at) if self.behind else self.at
+            place: tuple[Any, ...] = (*[slice(None)] * self.ahead, *self.at)
             view = view[place]
         view = view if self.squeeze is None else view.squeeze(self.squeeze)
         return view if self.order is None else view.transpose(self.order)

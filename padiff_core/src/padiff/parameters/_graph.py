@@ -45,7 +45,7 @@ class Graph:
     """Units that another one stands for."""
     jointed: Graph | None = None
     """The same with its joints, where it is without."""
-    contracted: Mapping[str, bool] = attrs.field(factory=dict)
+    contracted: Mapping[str, int] = attrs.field(factory=dict)
     """Which way the run's code uses matrices, as `Flow` has it."""
 
     @cached_property

@@ -27,18 +27,19 @@ from padiff.parameters._pieces import Match, with_pieces
 from padiff.parameters._roles import UnitMatch
 from padiff.parameters._roles_packed import as_packed, with_roles_apart, with_tables
 from padiff.parameters._splitting import split_where_left_over
-from padiff.parameters._stacks import stacked, stacked_on_both, unstacked
+from padiff.parameters._stacks import FIRST, INNER, LAST, stacked, stacked_on_both, unstacked
 from padiff.parameters._units import HeldUnit, Units
-from padiff.parameters._unrun import packed_unrun, without_counterpart
+from padiff.parameters._unrun import packed_unrun, with_unmet, without_counterpart
 from padiff.parameters._wholes import packings_of_wholes
 from padiff.trace import Flow
 
 Groups = list[list[int]]
 _DIVIDED: Sequence[Callable[[Correspondence, tuple[Flow, Flow]], tuple[Units, Units] | None]] = (
     split_where_left_over,
-    partial(stacked, deepest=1),
+    stacked,
     partial(stacked, deepest=2),
-    partial(stacked, deepest=1, behind=True),
+    partial(stacked, along=(INNER, FIRST)),
+    partial(stacked, along=(LAST, FIRST, INNER)),
     stacked_on_both,
     with_roles_apart,
 )
@@ -120,8 +121,7 @@ def pair_parameters(
 
     found = whole(fixed, guess)
     other = whole(fixed, freed=True) if all(found.left) else found
-    found = other if all(map(operator.lt, map(len, other.left), map(len, found.left))) else found
-    found = ended(found)
+    found = ended(other if all(map(operator.lt, map(len, other.left), map(len, found.left))) else found)
     if any(found.left):  # what was divided may be a table of what many layers hold
         plain = _paired(reference, candidate, flows, fixed, guess, by_order=by_order, freed=False)
         found = min(found, ended(filled(plain)), key=_left_over)
@@ -129,16 +129,7 @@ def pair_parameters(
     if not fixed and strays(found, homes):
         other = attrs.evolve(ended(whole(homes)), fixed=fixed)
         found = min(found, other, key=lambda one: (_left_over(one), strays(one, homes)))
-    return _with_unmet(found, flows)
-
-
-def _with_unmet(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
-    """Return the correspondence, with what neither run met, and found no counterpart, packed as where nothing runs."""
-    left = without_counterpart(known.reference, known.candidate, known.matches)
-    sides = zip((known.reference, known.candidate), flows, strict=True)
-    graphs = [graph_of(units, flow) for units, flow in sides] if left else []
-    unmet = [[one for i, one in enumerate(graph.units) if one in left and not graph.is_met(i)] for graph in graphs]
-    return attrs.evolve(known, matches=packed_unrun(known.matches, *unmet)) if all(unmet) and unmet else known
+    return with_unmet(found, flows)
 
 
 def _paired(

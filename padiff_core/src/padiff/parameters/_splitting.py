@@ -117,20 +117,26 @@ def _taken(part: HeldUnit, flow: Flow) -> frozenset[Source] | None:
     return next((flow.takes[name] for name in names if name in flow.takes), None)
 
 
-def used_as(unit: HeldUnit, contracted: Mapping[str, bool]) -> Iterator[tuple[int, ...]]:
+def used_as(unit: HeldUnit, contracted: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
     """Yield the shapes of the maps that a unit is, or may be, to the code that uses it."""
     ways = (one.roles["weight"] for one in as_maps(unit))
     return (weight.shape for weight in ways if lies_as_used(weight, contracted) is not False)
 
 
-def lies_as_used(weight: Held, contracted: Mapping[str, bool]) -> bool | None:
+def lies_as_used(weight: Held, contracted: Mapping[str, int]) -> bool | None:
     """Return whether the code sums data with the last axis of a weight as it is laid; None if unknown.
 
     A square one may lie either way: repeated layers hold theirs alike, and code that takes one otherwise may be wrong.
     """
-    last, square = contracted.get(weight.parameter.path), len({*weight.shape}) == 1
-    unknown = last is None or weight.part.order is not None
-    return None if unknown else square or last == (weight.part.transpose is None)
+    axis, part, square = contracted.get(weight.parameter.path), weight.part, len({*weight.shape}) == 1
+    if axis is None or part.order is not None:
+        return None
+    stacked = len(part.at or ())
+    if part.ahead <= axis < part.ahead + stacked:
+        return False
+    axis -= stacked * (axis >= part.ahead)
+    last = axis >= (part.merge or (1,))[0]
+    return square or last == (part.transpose is None)
 
 
 def _maps_of(unit: HeldUnit, maps: Mapping[str, Mapping[str, str]]) -> Iterator[HeldUnit]:

@@ -1,6 +1,6 @@
-"""Take together what one model lists and the other stacks: experts, layers, heads along the first axes of a parameter.
+"""Take together what one model lists and the other stacks: experts, layers, heads along an axis of a parameter.
 
-Or along its last one. Lists in lists may be stacked along two axes. Both sides are then stacks of units, of which one
+Lists in lists may be stacked along two axes. Both sides are then stacks of units, of which one
 stands for all: they are matched, and packed, as single units are. What is at one place of a stack belongs to what is at
 that place of the other.
 """
@@ -11,6 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import Final, Literal
 
 import attrs
 
@@ -24,20 +25,27 @@ from padiff.trace import Flow
 Sides = tuple[Units, Units]
 Extents = tuple[int, ...]
 """How many a list has, and each list in it."""
+Axes = Sequence[Literal["first", "inner", "last"]]
+FIRST: Final = "first"
+INNER: Final = "inner"
+LAST: Final = "last"
 _NUMBER = re.compile(r"\d+")
+_WHOLE: tuple[int, Extents] = (0, ())
 
 
-def stacked(known: Correspondence, flows: tuple[Flow, Flow], *, deepest: int, behind: bool = False) -> Sides | None:
+def stacked(
+    known: Correspondence, flows: tuple[Flow, Flow], *, deepest: int = 1, along: Axes = (FIRST,)
+) -> Sides | None:
     """Return the units of both sides with stacks for what one of them lists and the other stacks, None without any.
 
-    Lists may be in lists, ``deepest`` of them; they lie along first axes, or ``behind`` along last ones. One of a list
-    may have found a counterpart that only looks like one: it is listed with those beside it that did not.
+    Lists may be in lists, ``deepest`` of them; they lie ``along`` some axes, of which the first that fits counts. One
+    of a list may have found a counterpart that only looks like one: it is listed with those beside it that did not.
     """
     left = known.left
     found = [list(units) for units in known.sides]
     for mine, yours in ((0, 1), (1, 0)):
         free = [unit for unit in found[mine] if _is_free(unit, left[mine])]
-        wanted = {extents for unit in free for held in _stackable(unit) for extents in _extents(held, deepest, behind)}
+        wanted = {extents for unit in free for held in _stackable(unit) for extents in _extents(held, deepest, along)}
         listed = [part for unit in found[yours] for part in _parts(unit, flows[yours], left[yours])] if wanted else []
         families = {
             family: extents
@@ -46,7 +54,7 @@ def stacked(known: Correspondence, flows: tuple[Flow, Flow], *, deepest: int, be
         }
         if families:
             wanted = {*families.values()}
-            cut = {unit: [*_cut(unit, flows[mine], wanted, behind)] for unit in free}
+            cut = {unit: [*_cut(unit, flows[mine], wanted, along)] for unit in free}
             found[mine] = [one for unit in found[mine] for one in cut.get(unit, [unit])]
             found[yours] = _folded(listed, families)
     return _as_they_lie(found, flows) if any(unit.stack for unit in found[0]) else None
@@ -61,14 +69,11 @@ def stacked_on_both(known: Correspondence, flows: tuple[Flow, Flow]) -> Sides | 
         [unit for unit in units if _is_free(unit, left)] for units, left in zip(known.sides, known.left, strict=True)
     ]
     held = ([held for unit in units for held in _stackable(unit)] for units in free)
-    wanted = set.intersection(
-        *({extents for one in some for extents in _extents(one, 1, behind=False)} for some in held)
-    )
+    wanted = set.intersection(*({extents for one in some for extents in _extents(one, 1, (FIRST,))} for some in held))
     if not wanted:
         return None
     cut = [
-        {unit: [*_cut(unit, flow, wanted, behind=False)] for unit in units}
-        for units, flow in zip(free, flows, strict=True)
+        {unit: [*_cut(unit, flow, wanted, (FIRST,))] for unit in units} for units, flow in zip(free, flows, strict=True)
     ]
     found = [
         [one for unit in units for one in parts.get(unit, [unit])]
@@ -164,10 +169,20 @@ def _stackable(unit: HeldUnit) -> Iterator[Held]:
         yield from (held for held in unit.roles.values() if len(held.shape) > 1)
 
 
-def _extents(held: Held, deepest: int, behind: bool) -> Iterator[Extents]:
-    """Yield the extents of the first axes, or the last ones, along which a parameter may stack others."""
-    every = (held.shape[-depth:] if behind else held.shape[:depth] for depth in range(1, len(held.shape)))
-    return (extents for extents in itertools.islice(every, deepest) if extents[0] > 1)
+def _extents(held: Held, deepest: int, along: Axes) -> Iterator[Extents]:
+    """Yield the extents of the axes along which a parameter may stack others."""
+    return (extents for _, extents in _lying(held, deepest, along))
+
+
+def _lying(held: Held, deepest: int, along: Axes) -> Iterator[tuple[int, Extents]]:
+    """Yield where a parameter may stack others: how many of their axes lie ahead, and the extents of its own."""
+    count = len(held.shape)
+    starts = {FIRST: range(1), INNER: range(1, count - 1), LAST: range(count - 1, count)}
+    for start in itertools.chain(*map(starts.__getitem__, along)):
+        for depth in range(1, min(deepest, count - 1, count - start) + 1):
+            extents = held.shape[start : start + depth]
+            if extents[0] > 1:
+                yield start, extents
 
 
 def _families(units: Units, wanted: Set[Extents]) -> Iterator[tuple[HeldUnit, Extents]]:
@@ -210,24 +225,36 @@ def _folded(units: Units, families: Iterable[HeldUnit]) -> list[HeldUnit]:
     return list(dict.fromkeys(stands.get(unit, unit) for unit in units))
 
 
-def _cut(unit: HeldUnit, flow: Flow, wanted: Set[Extents], behind: bool) -> Iterator[HeldUnit]:
+def _covers(lying: tuple[int, Extents], axis: int) -> bool:
+    """Return whether an axis is one along which others are stacked: not so where it is summed with data."""
+    start, extents = lying
+    return start <= axis < start + len(extents)
+
+
+def _cut(unit: HeldUnit, flow: Flow, wanted: Set[Extents], along: Axes) -> Iterator[HeldUnit]:
     """Yield a unit with what it stacks as stacks of their own: of a weight and the bias that is added behind it."""
     deepest = max(map(len, wanted))
-    inside = {held: max(wanted & {*_extents(held, deepest, behind)}, key=len, default=()) for held in _stackable(unit)}
-    kinds = grouped(unit.roles, lambda role: inside.get(unit.roles[role], ()))
+    inside: dict[Held, tuple[int, Extents]] = {}
+    for held in _stackable(unit):
+        summed = flow.contracted.get(held.parameter.path, -1)
+        fits = [one for one in _lying(held, deepest, along) if one[1] in wanted and not _covers(one, summed)]
+        inside[held] = max(fits, key=lambda one: len(one[1]), default=_WHOLE)
+    kinds = grouped(unit.roles, lambda role: inside.get(unit.roles[role], _WHOLE)[1])
     for extents, roles in kinds.items():
         if not extents:
             yield attrs.evolve(unit, roles={role: unit.roles[role] for role in roles}) if len(kinds) > 1 else unit
             continue
-        places = [*itertools.product(*map(range, extents))]
-        first = attrs.evolve(unit, roles={role: unit.roles[role].lying(at=places[0], behind=behind) for role in roles})
-        for part in parts_of(first, flow):
+        places = [
+            {role: unit.roles[role].lying(at=at, ahead=inside[unit.roles[role]][0]) for role in roles}
+            for at in itertools.product(*map(range, extents))
+        ]
+        for part in parts_of(attrs.evolve(unit, roles=places[0]), flow):
             stack = [
                 attrs.evolve(
                     part,
-                    name=".".join((part.name, *map(str, at))),
-                    roles={role: unit.roles[role].lying(at=at, behind=behind) for role in part.roles},
+                    name=".".join((part.name, *map(str, next(iter(place.values())).part.at or ()))),
+                    roles={role: place[role] for role in part.roles},
                 )
-                for at in places
+                for place in places
             ]
             yield attrs.evolve(part, roles=stack[0].roles, stack=tuple(stack))

@@ -66,8 +66,8 @@ def _contracts_last(unit: HeldUnit, held: Held, flow: Flow) -> bool | None:
     """Return whether a unit sums data with the last axes of what it holds, in its canonical layout; None if unknown."""
     if unit.kind in PRODUCTS and unit.module.kind is not None:
         return True
-    last = flow.contracted.get(held.parameter.path)
-    return None if last is None or not held.part.permuted else last != (held.part.transpose is not None)
+    axis, count = flow.contracted.get(held.parameter.path), len(held.parameter.shape)
+    return None if axis is None or not held.part.permuted else (axis == count - 1) != (held.part.transpose is not None)
 
 
 def _origins(unit: HeldUnit, held: Held, flow: Flow, homes: Homes) -> Iterator[Set[object]]:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import attrs
 
 from padiff.alignment import SURE, agreement
-from padiff.parameters._graph import ENDS, Graph, Labels
+from padiff.parameters._correspondence import Correspondence
+from padiff.parameters._graph import ENDS, Graph, Labels, graph_of
 from padiff.parameters._packers import find_packings
 from padiff.parameters._packing import Packing
 from padiff.parameters._roles import UnitMatch, link_roles
 from padiff.parameters._units import HeldUnit, Units
 from padiff.paths import parent
+from padiff.trace import Flow
 
 
 def packed_unrun(matches: Sequence[UnitMatch], ours: Units, theirs: Units) -> list[UnitMatch]:
@@ -32,6 +34,15 @@ def packed_unrun(matches: Sequence[UnitMatch], ours: Units, theirs: Units) -> li
     for place, packing in enumerate(packings):
         packings[place], kept = _in_order(packing, kept, ours, theirs)
     return kept + [match for packing in packings for match in packing.matches(next(packing.arrangements()))]
+
+
+def with_unmet(known: Correspondence, flows: tuple[Flow, Flow]) -> Correspondence:
+    """Return the correspondence, with what neither run met, and found no counterpart, packed as where nothing runs."""
+    left = without_counterpart(known.reference, known.candidate, known.matches)
+    sides = zip((known.reference, known.candidate), flows, strict=True)
+    graphs = [graph_of(units, flow) for units, flow in sides] if left else []
+    unmet = [[one for i, one in enumerate(graph.units) if one in left and not graph.is_met(i)] for graph in graphs]
+    return attrs.evolve(known, matches=packed_unrun(known.matches, *unmet)) if all(unmet) and unmet else known
 
 
 def _in_order(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,13 +16,7 @@ from padiff.numerics import fingerprint
 from padiff.paths import parent
 from padiff.pytree import leaves
 from padiff.recording._axes import weak
-from padiff.recording._contracted import (
-    contracts_last,
-    contracts_last_by_size,
-    matrix_of,
-    side_of,
-    stack_contracts_last,
-)
+from padiff.recording._contracted import matrices_of, summed_axis
 from padiff.trace import INPUT, Flow, Source, called, from_input, joint, to_output
 
 _EVEN = frozenset({"add", "mul", "concat", "maximum", "minimum", "stack"})
@@ -66,7 +59,7 @@ class Follower(Listener):
     def __init__(self, model: Model, listener: Listener) -> None:
         self.takes: dict[str, set[Source]] = {}
         self.gives: frozenset[Source] = frozenset()
-        self.contracted: dict[str, bool] = {}
+        self.contracted: dict[str, int] = {}
         self._listener = listener
         self._refused: Flow | None = None
         self._adapter = model.adapter
@@ -224,32 +217,20 @@ class Follower(Listener):
                 self._put(tensor, made)
 
     def _contracted(self, given: list[Tensor], found: list[Tensor]) -> None:
-        """Note over which of its axes an operation sums a matrix with data, a bias behind it or not."""
+        """Note which axis of a matrix, or of stacked ones, an operation sums with data, a bias behind it or not."""
         made = [(tensor, self._of(tensor).holders) for tensor in given] if self._matrices and len(found) == 1 else []
         data = [tensor for tensor, holders in made if not holders]
         if len(data) != 1:
             return
-        shapes = {
-            path: (shape, math.prod(tensor.shape[:-2]))
-            for tensor, holders in made
-            for path in self._matrices.keys() & holders
-            if (shape := matrix_of(self._matrices[path].shape, tensor.shape)) is not None
-        }
-        if len(shapes) != 1 or shapes.keys() <= self.contracted.keys():
+        used = {path: tensor.shape for tensor, holders in made for path in self._matrices.keys() & holders}
+        used = {path: shape for path, shape in used.items() if matrices_of(self._matrices[path].shape, shape)}
+        if len(used) != 1 or used.keys() <= self.contracted.keys():
             return
-        ((path, (shape, stacked)),) = shapes.items()
-        matrix = self._matrices[path]
-        if not side_of(shape):
-            same = data[0].dtype == found[0].dtype == matrix.dtype
-            both = data[0].shape, found[0].shape
-            last = contracts_last_by_size(shape, *both, stacked=stacked) if same else None
-        else:
-            output = found[0].view()
-            biases = [one.view() for one, holders in made if holders and one.shape == output.shape[-1:]]
-            tells = contracts_last if side_of(matrix.shape) else stack_contracts_last
-            last = tells(matrix.view(), data[0].view(), output - sum(biases))
-        if last is not None:
-            self.contracted[path] = last
+        ((path, shape),) = used.items()
+        biases = [tensor for tensor, holders in made if holders]
+        axis = summed_axis(self._matrices[path], shape, data[0], found[0], biases)
+        if axis is not None:
+            self.contracted[path] = axis
 
     def _combined(self, given: list[_Made], name: str) -> _Made:
         """Return what an operation makes; data that meets parameters goes on as theirs."""

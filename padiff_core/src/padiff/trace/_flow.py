@@ -71,8 +71,8 @@ class Flow:
     """Holder -> what the values come from that meet it; in the order in which holders were met first."""
     gives: frozenset[Source] = frozenset()
     """What the values come from that the model returns."""
-    contracted: Mapping[str, bool] = attrs.field(factory=dict)
-    """Matrix of no layer -> whether data is summed with its last axes, and not with its first."""
+    contracted: Mapping[str, int] = attrs.field(factory=dict)
+    """Matrix of no layer, or stack of them -> an axis that is summed with data: of a matrix its first or its last."""
     refused: str = ""
     """Why nothing is known: what the model raised under the hooks that follow its values."""
 
