@@ -6,9 +6,7 @@ one where one side joins some of them.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Sequence
 
 import attrs
 
@@ -21,15 +19,14 @@ _Layers = Sequence[tuple[str, str]]
 
 
 def homes_of(known: Correspondence) -> Resolved:
-    """Return which modules of both sides hold parameters beside the same layers, as if a user had mapped them."""
-    layers = [match for match in known.one_to_one if match.links and all(unit.kind for unit in match.units)]
-    ours = [(match.reference.module.path, match.candidate.module.path) for match in layers]
+    """Return which modules hold parameters beside the same layers on both sides, as if a user had mapped them."""
+    matches = [match for match in known.one_to_one if match.links and all(unit.kind for unit in match.units)]
+    ours = [(match.reference.module.path, match.candidate.module.path) for match in matches]
     theirs = [(yours, mine) for mine, yours in ours]
-    holding = [{unit.module.path for unit in units if unit.loose} for units in known.sides]
-    found = dict(_homes(holding[0], ours, theirs))
-    found |= {yours: mine for mine, yours in _homes(holding[1], theirs, ours)}
-    counts = Counter(found.values())
-    return attrs.evolve(known.fixed, named={mine: yours for mine, yours in found.items() if counts[yours] == 1})
+    holding, others = ({unit.module.path for unit in units if unit.loose} for units in known.sides)
+    found = {mine: _home(mine, ours) for mine in holding.union(_home(yours, theirs) for yours in others)}
+    named = {mine: yours for mine, yours in found.items() if mine and yours and _home(yours, theirs) == mine}
+    return attrs.evolve(known.fixed, named=named)
 
 
 def strays(known: Correspondence, homes: Resolved) -> int:
@@ -39,21 +36,7 @@ def strays(known: Correspondence, homes: Resolved) -> int:
     return sum(None not in regions and len({*regions}) > 1 for regions in sides)
 
 
-def _homes(holding: set[str], layers: _Layers, back: _Layers) -> Iterator[tuple[str, str]]:
-    """Yield modules of one side that hold parameters, with the innermost one of the other side that has their layers.
-
-    That one has no others: what holds the layers of two modules is no home of one of them.
-    """
-    for path in holding:
-        inside = [parent(yours) for mine, yours in layers if path in upwards(mine)]
-        home = _around(inside)
-        if home is not None and all(path in upwards(mine) for yours, mine in back if home in upwards(yours)):
-            yield path, home
-
-
-def _around(paths: Sequence[str]) -> str | None:
-    """Return the innermost module around some; None where there are none."""
-    if not paths:
-        return None
-    first, last = min(paths).split("."), max(paths).split(".")
-    return ".".join(a for a, _ in takewhile(lambda both: both[0] == both[1], zip(first, last, strict=False)))
+def _home(path: str, layers: _Layers) -> str:
+    """Return the innermost module of the other side around the counterparts of a module's layers."""
+    inside = [[*upwards(parent(yours))] for mine, yours in layers if path in upwards(mine)]
+    return next((one for one in inside[0] if all(one in some for some in inside)), "") if inside else ""
