@@ -83,6 +83,7 @@ bench: $(VENV)/test.stamp  ## the figures of docs/benchmarks.md
 	$(BIN)/python benchmarks/isolation.py
 	$(BIN)/python benchmarks/libraries.py --mutants 20
 	$(BIN)/python benchmarks/libraries.py --library paddle.vision --mutants 8
+	$(BIN)/python benchmarks/libraries.py --library written --mutants 20
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/operations.py
 	$(BIN)/python benchmarks/ranks.py

@@ -31,6 +31,7 @@ VERSIONS = {
     "paddleclas": ("timm", "paddlepaddle", "paddleclas"),
     "mindcv": ("timm", "mindspore", "mindcv"),
     "mindone": ("transformers", "mindspore", "mindone"),
+    "written": ("paddlepaddle",),
 }
 
 

@@ -1,4 +1,7 @@
-"""Build models of PyTorch's libraries, and the ports of them that other libraries hold; small, and without dropout."""
+"""Build models of PyTorch's libraries, and the ports of them that other libraries hold; small, and without dropout.
+
+And models with ports that are written by hand.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import importlib
 import logging
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,7 +108,21 @@ HOMES = {
     "paddleclas": "paddleclas.ppcls.arch.backbone",
     "mindcv": "mindcv.models",
 }
-LIBRARIES = (*LANGUAGE, *VISION)
+WRITTEN = "written"
+"""Not a library: ports that are written by hand, in a folder beside this."""
+LIBRARIES = (*LANGUAGE, *VISION, WRITTEN)
+
+
+def _written(name: str) -> Pair:
+    import paddle
+    import torch
+
+    module = importlib.import_module(f"{WRITTEN}.{name}")
+    torch.manual_seed(0)
+    paddle.seed(0)
+    reference = module.Reference()
+    _moved(reference)
+    return Pair(reference, module, lambda written: written.Port(), module.INPUTS)
 
 
 def _vision(library: str, name: str) -> Pair:
@@ -178,12 +196,17 @@ def _moved(model: Any) -> None:
 
 def names(library: str) -> list[str]:
     """Return the models of which a library has ports."""
+    if library == WRITTEN:
+        return sorted(path.stem for path in (Path(__file__).parent / WRITTEN).glob("[!_]*.py"))
     return [*(LANGUAGE[library][0] if library in LANGUAGE else VISION[library])]
 
 
 def pair(library: str, name: str, *, train: bool) -> Pair:
     """Return a model and what builds its port, both in one mode."""
-    made = LANGUAGE[library][1](name) if library in LANGUAGE else _vision(library, name)
+    if library == WRITTEN:
+        made = _written(name)
+    else:
+        made = LANGUAGE[library][1](name) if library in LANGUAGE else _vision(library, name)
     made.reference.train(train)
     build = made.build
 
