@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
 import padiff
+from padiff.parameters import Correspondence, HeldUnit, UnitMatch
+from padiff.parameters._homes import homes_of, strays
 from padiff.testing.toy import columns, rows
 from padiff.testing.toy import functional as F
+from padiff.trace import ModuleRecord, ParameterRecord
 
 X = np.random.default_rng(0).standard_normal((2, 5, 4)).astype(np.float32)
 RANK = 3
@@ -122,3 +126,22 @@ def test_another_order_in_one_of_these_modules_is_named_there(fault: str, place:
     """Whatever is joined there, the other blocks tell in which order."""
     sources = padiff.diff(*_models(2, 3, fault), X).sources
     assert {source.candidate.path for source in sources if source.candidate} == {place}, str(sources)
+
+
+def _unit(path: str, kind: str | None = None) -> HeldUnit:
+    held = ParameterRecord(f"{path}.w", (f"{path}.w",), "float32", (4,))
+    return attrs.evolve(HeldUnit.of_one(ModuleRecord(path, "M"), "w", held), kind=kind)
+
+
+def test_a_home_holds_the_layers_of_one_module() -> None:
+    """A layer of `c` is among those of `x`, so `x` is nobody's home."""
+    layers = {"a.fc": "y.k", "a.out": "y.o", "b.fc": "x.k", "c.fc": "x.o", "d.fc": "z.k"}
+    sure = [UnitMatch.of(_unit(mine, "linear"), _unit(yours, "linear")) for mine, yours in layers.items()]
+    ours, theirs = [_unit(path) for path in "abd"], [_unit(path) for path in "xyz"]
+    a, b, d = ours
+    x, y, z = theirs
+    known = Correspondence(ours, theirs, [*sure, UnitMatch.of(a, y), UnitMatch.of(b, x)])
+    homes = homes_of(known)
+    assert homes.named == {"a": "y", "d": "z"}
+    assert strays(known, homes) == 0, "nothing says where the parameters of `b` and `x` belong"
+    assert strays(attrs.evolve(known, matches=[*sure, UnitMatch.of(a, z), UnitMatch.of(d, x)]), homes) == 1
