@@ -117,3 +117,43 @@ def test_another_order_in_one_block_is_a_fault(count: int, order: str) -> None:
 def test_what_another_block_gets_is_a_fault(count: int, apart: bool) -> None:
     report = padiff.diff(Model(count, apart), Port(count, "blocks first", "blocks"), (X, TIME))
     assert {source.candidate.path for source in report.sources} == {"layers.0", "layers.1"}, str(report)
+
+
+class Branch(rows.Module):
+    def __init__(self, inside: int) -> None:
+        self.reduce, self.out = rows.Linear(6, inside), rows.Linear(inside, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(F.tanh(self.reduce(x)))
+
+
+class Branches(rows.Module):
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self.branch1, self.branch2, self.branch3 = map(Branch, sizes)
+
+    def forward(self, x: Any) -> Any:
+        return F.concat([self.branch1(x), self.branch2(x), self.branch3(x)])
+
+
+class PackedBranches(columns.Layer):
+    """The same, with one layer for what all branches begin with, in some order."""
+
+    def __init__(self, sizes: tuple[int, ...], order: tuple[int, ...]) -> None:
+        self.all, self.sizes, self.order = columns.Dense(6, sum(sizes)), sizes, order
+        self.out1, self.out2, self.out3 = (columns.Dense(size, 4) for size in sizes)
+
+    def forward(self, x: Any) -> Any:
+        parts, at = {}, 0
+        for place in self.order:
+            parts[place] = F.tanh(self.all(x)[..., at : at + self.sizes[place]])
+            at += self.sizes[place]
+        return F.concat([self.out1(parts[0]), self.out2(parts[1]), self.out3(parts[2])])
+
+
+@pytest.mark.parametrize("order", [(1, 2, 0), (2, 1, 0)])
+@pytest.mark.parametrize("sizes", [(5, 5, 5), (3, 4, 5)], ids=["alike", "of other sizes"])
+def test_branches_that_are_no_list_lie_in_any_order(sizes: tuple[int, ...], order: tuple[int, ...]) -> None:
+    """A number in a module's own name says nothing of what runs behind what."""
+    x = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
+    report = padiff.diff(Branches(sizes), PackedBranches(sizes, order), x)
+    assert report.aligned, str(report)

@@ -23,6 +23,8 @@ _FEW_ROLES = 4
 """Such roles of which every order is asked for."""
 _MOST_NAMES = 4
 """Names of layers, but for numbers, of which every order is asked for."""
+_LISTED = re.compile(r"(?<![^.])\d+(?![^.])")
+"""The number of what a list holds, in a path."""
 Rows = tuple[int, int, tuple[tuple[int, int], ...]]
 
 
@@ -123,9 +125,12 @@ def _unrepeated(path: str) -> str:
 
 
 def _blocks(members: Sequence[HeldUnit]) -> dict[str, dict[str, list[int]]]:
-    """Return, by its path without numbers, the repeated blocks by their paths: the places of the members in each."""
+    """Return, by its path without numbers, the blocks of a list by their paths: the places of the members in each.
+
+    What has a number in its own name (`branch1`) is no repetition here: such branches may lie in any order.
+    """
     found = grouped(range(len(members)), lambda place: parent(members[place].path))
-    alike = grouped(found, lambda path: _unrepeated(f"{path}."))
+    alike = grouped(found, lambda path: _LISTED.sub("#", path))
     return {name: {path: found[path] for path in paths} for name, paths in alike.items()}
 
 
